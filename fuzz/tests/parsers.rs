@@ -100,7 +100,7 @@ fn scenario_file_parses_or_reports_the_position() {
         if let Err(mistakes) = load(&source) {
             assert!(!mistakes.is_empty(), "rejected without a problem");
             for mistake in mistakes {
-                let place = mistake.place.expect("a parsed text has positions");
+                let place = mistake.position.expect("a parsed text has positions");
                 let lines = text.lines().count() + 1;
                 assert!((1..=lines).contains(&place.line), "{mistake:?} of {lines} lines");
             }
@@ -149,7 +149,7 @@ fn service_config_parses_or_reports_positions() {
                 for entry in config.entries().iter().map(Some).chain(methods) {
                     let plan = client.plan(entry);
                     let tokens = config.retry_throttling().map(|it| it.tokens().into());
-                    is_sound(&plan, &plan.to_policy(tokens));
+                    check_plan(&plan, &plan.to_policy(tokens));
                 }
             }
             assert!(config.warnings().iter().all(|it| it.severity() == Severity::Warning));
@@ -190,8 +190,8 @@ fn service_config_choice_parses_or_reports_positions() {
         // The split of a record into strings does not matter.
         let record = format!("grpc_config={text}").into_bytes();
         let from_record = selector.select_from_records([record.chunks(5)]);
-        let told = |it: &Result<_, Problems>| it.as_ref().err().map(ToString::to_string);
-        assert_eq!(told(&selected.map(drop)), told(&from_record.map(drop)));
+        let error_text = |it: &Result<_, Problems>| it.as_ref().err().map(ToString::to_string);
+        assert_eq!(error_text(&selected.map(drop)), error_text(&from_record.map(drop)));
         let _ = selector.select_from_records([[text], [text]]);
     });
 }

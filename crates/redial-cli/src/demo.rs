@@ -158,7 +158,7 @@ async fn milvus_interceptor(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let interceptor = redial_milvus::Options::default().interceptor().map_err(io::Error::other)?;
     let (flaky, mut call_log) = (Flaky::new(9, ms(15)), CallLog::new());
     let call = interceptor.policy().retry(|| flaky.answer(|| Unavailable("boom".into())));
-    let evaluate = |error: &Unavailable| classify(Status::code(error), Message::Valid);
+    let evaluate = |error: &Unavailable| classify(GrpcStatus::code(error), MessageValidity::Valid);
     let _ = call.when(evaluate).call_log(&mut call_log).await;
     page.show("milvus", "20, 40, 80 ms, then the error says how often it was tried", &call_log)
 }

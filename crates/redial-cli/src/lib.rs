@@ -4,6 +4,7 @@
 //! - [`faults`] runs scripted servers for clients in any language.
 //! - [`presets`] are the presets of all designs, by name.
 //! - [`demo`] runs one policy of each design; [`timeline`] draws a call log.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod demo;

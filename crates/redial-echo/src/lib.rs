@@ -16,6 +16,8 @@
 //! # Ok(()) }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 // Generated code is not formatted or linted.
 #[allow(clippy::all, clippy::doc_markdown, missing_docs, unreachable_pub)]
 #[rustfmt::skip]

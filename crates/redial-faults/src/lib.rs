@@ -6,6 +6,7 @@
 //!
 //! - [`grpc`] is an HTTP/2 server that answers the attempts of gRPC calls from a script. The
 //!   command `redial faults grpc` runs it for clients in any language.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod grpc;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redial::Policy;
-use redial_grpc::balancing::evidence;
+use redial_grpc::balancing::transport_error;
 use redial_grpc::{BackendCounts, BackendId, Control, Unreachable, UsedBackends};
 use redial_service_config::{LoadBalancing, Problem, ServiceConfig};
 use tokio::sync::Notify;
@@ -308,11 +308,11 @@ impl Balancer {
         let config = match config {
             Ok(config) => config,
             Err(error) => {
-                let text = evidence::text(&*error);
+                let text = transport_error::chain_text(&*error);
                 let known = status.config_error.replace(error);
                 drop(status);
                 // The lock is released first: a subscriber may call back into the channel.
-                if known.is_none_or(|known| evidence::text(&*known) != text) {
+                if known.is_none_or(|known| transport_error::chain_text(&*known) != text) {
                     trace::config_rejected(&text);
                 }
                 return;

@@ -185,7 +185,7 @@ impl Future for BalancedChannelFuture {
                         request.headers_mut().insert(TIMEOUT, timeout::format(remaining));
                     }
                     // The wait is part of the call, for its deadline and its latency.
-                    request.extensions_mut().insert(CallBegan(*started_at));
+                    request.extensions_mut().insert(CallStartTime(*started_at));
                     service.call(request)
                 }
             };

@@ -3,7 +3,7 @@
 //! Rule: a tonic channel is used for one connection and never reconnects. tonic alone would
 //! reconnect immediately and without limit; here the next attempt waits for the connection backoff.
 //! Requests that tonic still holds when the connection closes were not sent, and fail with an error
-//! that says so ([`Spent`]).
+//! that says so ([`ConnectionEnded`]).
 
 use std::fmt;
 use std::future::Future;
@@ -157,7 +157,7 @@ pub(crate) async fn connect(
         .unwrap_or_else(|_| Err(ConnectError::timed_out(timeout)))
 }
 
-/// A tonic connector that connects once, and then fails with [`Spent`].
+/// A tonic connector that connects once, and then fails with [`ConnectionEnded`].
 struct SingleUseConnector {
     target: Option<(Arc<dyn Connector>, SocketAddr)>,
     /// Whether the target requires TLS.
@@ -177,14 +177,14 @@ impl Service<Uri> for SingleUseConnector {
         // After a GOAWAY the connection stays open for the requests in flight. tonic asks for a new
         // connection then, which is the signal that this one accepts no more requests.
         self.phases.send_replace(Phase::Closed);
-        Poll::Ready(Err(Spent.into()))
+        Poll::Ready(Err(ConnectionEnded.into()))
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let (target, phases, tls_required) =
             (self.target.take(), self.phases.clone(), self.tls_required);
         Box::pin(async move {
-            let (connector, address) = target.ok_or(Spent)?;
+            let (connector, address) = target.ok_or(ConnectionEnded)?;
             let panicked = || Err(io::Error::other("the connector panicked"));
             let io = catch_panic::run(|| connector.connect(address), panicked).await?;
             Ok(TokioIo::new(MonitoredIo { io, tls_required, established: false, phases }))

@@ -17,7 +17,9 @@ impl ConnectError {
         let error: BoxError = error.into();
         // Skips tonic's generic outer error ("transport error") in favour of its cause.
         let cause = error.source().and_then(Error::source).or(error.source());
-        ConnectError(cause.map_or_else(|| evidence::text(&*error), evidence::text))
+        ConnectError(
+            cause.map_or_else(|| transport_error::chain_text(&*error), transport_error::chain_text),
+        )
     }
 
     pub(crate) fn closed() -> Self {

@@ -37,6 +37,8 @@
 //!
 //! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#load-balancing
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod balancer;
 mod builder;
 mod catch_panic;

@@ -260,7 +260,7 @@ fn response_body(
     if let Some(guard) = &guard {
         guard.response_started();
     }
-    if let Head::Status(code, _) | Head::Foreign(code, _) = balancing::head(&response)
+    if let Head::Status(code, _) | Head::NotGrpc(code, _) = balancing::head(&response)
         && let Some(guard) = guard.take()
     {
         guard.finish(AttemptEnd::Answered(code));
@@ -278,12 +278,14 @@ fn transport_error(error: BoxError, guard: Option<PickGuard>) -> BoxError {
 /// Records an error. A request that was never sent, or was rejected unprocessed, is no failure of
 /// the backend.
 fn finish(guard: PickGuard, error: &(dyn std::error::Error + 'static)) {
-    match evidence::of(error) {
-        (Evidence::None, Code::Unavailable) => guard.finish(AttemptEnd::ConnectionLost),
-        (Evidence::None, code) => guard.finish(AttemptEnd::Answered(code)),
+    match transport_error::classify(error) {
+        (TransportFailure::MaybeProcessed, Code::Unavailable) => {
+            guard.finish(AttemptEnd::ConnectionLost)
+        }
+        (TransportFailure::MaybeProcessed, code) => guard.finish(AttemptEnd::Answered(code)),
         // tonic enforces `grpc-timeout` too, and may end the attempt before the layer does.
         // Dropping the guard records the passed deadline.
-        (Evidence::LocalTimeout, _) => drop(guard),
+        (TransportFailure::LocalTimeout, _) => drop(guard),
         _ => guard.finish(AttemptEnd::Unknown),
     }
 }

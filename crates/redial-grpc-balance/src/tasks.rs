@@ -18,7 +18,7 @@ use super::connection::{self, TonicConnection};
 use super::error::ConnectError;
 use super::resolver::{Resolution, Resolver};
 use super::subchannels::{AddressChanges, NewSubchannel, SubchannelId};
-use redial_grpc::balancing::evidence;
+use redial_grpc::balancing::transport_error;
 
 /// A connection that lasted this long is reconnected immediately when it is lost, even if it never
 /// returned a response. A shorter one counts as a failed attempt, so that a server that accepts and
@@ -112,7 +112,8 @@ async fn resolve(
     resolver: &dyn Resolver,
 ) -> Result<Resolution, ResolutionFailed> {
     // The error is converted inside: its `Display` is application code too, and may panic.
-    let query = async { resolver.resolve().await.map_err(|error| evidence::text(&*error)) };
+    let query =
+        async { resolver.resolve().await.map_err(|error| transport_error::chain_text(&*error)) };
     let resolving =
         catch_panic::run(|| Box::pin(query), || Err("the resolver panicked".to_owned()));
     let resolving = tokio::time::timeout(RESOLVE_TIMEOUT, resolving).await;

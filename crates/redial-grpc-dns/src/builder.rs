@@ -14,7 +14,7 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::Name;
 use redial_grpc_balance::target::{Location, Target};
 use redial_grpc_balance::{BoxError, Resolver, ResolverBuilder, ResolverOptions};
-use redial_service_config::{Chooser, ClientOptions, RECORD_NAME_PREFIX};
+use redial_service_config::{ChoiceSelector, ClientOptions, RECORD_NAME_PREFIX};
 
 use super::error::{DnsError, DnsErrorKind};
 use super::resolver::{DnsResolver, FamilyLookup, Inner, Lookup, NameLookup, TTL_MAX, TxtLookup};
@@ -84,13 +84,13 @@ impl DnsResolverBuilder {
     }
 
     /// The number from 0 to 99 that each `percentage` in a service config choice is compared with
-    /// (see [`Chooser::new`]). By default random.
+    /// (see [`ChoiceSelector::new`]). By default random.
     pub const fn draw(mut self, draw: u8) -> Self {
         self.draw = Some(draw);
         self
     }
 
-    /// The options of the client that uses the config (see [`Chooser::client_options`]); they
+    /// The options of the client that uses the config (see [`ChoiceSelector::client_options`]); they
     /// decide about warnings. A channel sets its own.
     pub const fn client_options(mut self, client: ClientOptions) -> Self {
         self.client = client;
@@ -172,7 +172,7 @@ impl DnsResolverBuilder {
         };
         TxtLookup {
             name,
-            chooser,
+            selector,
             min_refresh_interval: self.min_refresh_interval_or_default().min(TTL_MAX),
             last: Mutex::new(None),
         }

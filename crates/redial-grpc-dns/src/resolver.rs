@@ -9,7 +9,7 @@ use hickory_resolver::net::{DnsError as Answer, NetError};
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hickory_resolver::{MAX_TTL, TokioResolver};
 use redial_grpc_balance::{ConfigError, Resolution, ResolveFuture, Resolver};
-use redial_service_config::{Chooser, Chosen, Problem, ServiceConfig};
+use redial_service_config::{ChoiceSelector, Problem, SelectedChoice, ServiceConfig};
 
 use super::builder::DnsResolverBuilder;
 use super::error::{DnsError, DnsErrorKind};
@@ -156,11 +156,11 @@ impl Lookup {
 /// The lookup of the service config.
 pub(super) struct TxtLookup {
     pub(super) name: Name,
-    pub(super) chooser: Chooser,
+    pub(super) selector: ChoiceSelector,
     pub(super) min_refresh_interval: Duration,
     /// The last records and the choice made from them: unchanged records return the same config
     /// object.
-    pub(super) last: Mutex<Option<(Records, Chosen)>>,
+    pub(super) last: Mutex<Option<(Records, SelectedChoice)>>,
 }
 
 /// TXT records as lists of character-strings.
@@ -258,7 +258,7 @@ impl TxtLookup {
                     RData::TXT(txt) => Some(txt.txt_data.clone()),
                     _ => None,
                 });
-                let config = self.choose(records.collect());
+                let config = self.select(records.collect());
                 (
                     config.or_else(|problems| failure(DnsErrorKind::Config(problems))),
                     remaining_ttl(found.valid_until()),
@@ -273,7 +273,7 @@ impl TxtLookup {
     }
 
     /// Selects the config for this client from the records.
-    fn choose(
+    fn select(
         &self,
         mut records: Records,
     ) -> Result<Option<ServiceConfig>, redial_service_config::Problems> {

@@ -28,6 +28,8 @@
 //! # }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod deadline;
 mod hold;
 mod inbound_attempt;
@@ -43,4 +45,4 @@ pub use inbound_attempt::{
 pub use incoming_request::IncomingRequest;
 pub use peeked_body::PeekedBody;
 pub use pushback::PushbackExt;
-pub use redial_grpc::serving::{Headers, InboundAttempt, previous_attempts};
+pub use redial_grpc::inbound_attempt::{Headers, InboundAttempt, previous_attempts};

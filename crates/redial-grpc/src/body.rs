@@ -235,10 +235,10 @@ fn inspect_frame(call: &mut CallState, frame: &Frame<Bytes>) -> FrameEffect {
             _ => FrameEffect::Continue,
         }
     } else if let Some(trailers) = frame.trailers_ref() {
-        let said = answer::trailers_or(trailers, call.unsaid_status);
-        let classification = call.plan().classify(said.code, said.pushback);
-        call.ended(said.code, classification, || answer::message(trailers));
-        Seen::End { code: said.code, details: said.details }
+        let status = response_status::trailers_with_default(trailers, call.missing_status_code);
+        let classification = call.plan().classify(status.code, status.pushback);
+        call.ended(status.code, classification, || response_status::message(trailers));
+        FrameEffect::End { code: status.code, details: status.details }
     } else {
         FrameEffect::Continue
     }
@@ -254,8 +254,8 @@ fn reject_response(call: &mut CallState, too_large: TooLarge) -> (Code, String) 
 
 /// The response ended without trailers.
 #[cold]
-fn cut_off(call: &mut State) -> Seen {
-    let code = call.unsaid_status;
+fn missing_trailers(call: &mut CallState) -> FrameEffect {
+    let code = call.missing_status_code;
     let classification = call.plan().classify(code, Pushback::None);
     call.ended(code, classification, || Some("the response ended without trailers".into()));
     FrameEffect::End { code, details: false }
@@ -331,7 +331,7 @@ fn handle_stream_error(call: &mut CallState, error: BoxError) -> StreamError {
     let (code, classification) = match &failure {
         Some(failure) => (failure.code(), Classification::from(Directive::Fail)),
         None => {
-            let (_, code) = evidence::of(&*error);
+            let (_, code) = transport_error::classify(&*error);
             (code, call.plan().classify(code, Pushback::None))
         }
     };

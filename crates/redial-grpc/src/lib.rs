@@ -76,18 +76,18 @@
 //!
 //! # Observability
 //!
-//! - [`Control::statistics`] has what A6 and the decisions count, always.
-//! - Feature `metrics`: `RetryLayerBuilder::metrics` tells the facade of that name. Feature
-//!   `opentelemetry`: `RetryLayerBuilder::meter` tells a meter. `Metric` lists the metrics, which
-//!   have the names, units and labels of gRPC's A66 and A96; `Gauge` lists the gauges. Either way a call with retries disabled
-//!   is watched too, and then is not left as untouched as it is otherwise.
-//! - Feature `tracing`: a span `grpc.call` for each call and below it one `grpc.attempt` for each
-//!   attempt, at INFO under the target `redial::grpc`. What is below the layer runs in the span of
-//!   its attempt, the response's body in that of the call. In each call's span are the events that
-//!   every call of `redial` has, under the target `redial` (see [`redial::trace`]), and for a config
-//!   file that is watched `config in force` (INFO) and `config refused` (WARN). A balanced channel has
-//!   events of its own under `redial::grpc`: `backends changed` (INFO), `backend ejected`,
-//!   `name not resolved`, `config refused` and `config has warnings` (WARN).
+//! - [`Control::statistics`] always counts retries, hedges, throttled calls and full buffers.
+//! - Feature `metrics`: `RetryLayerBuilder::metrics` reports to the `metrics` facade. Feature
+//!   `opentelemetry`: `RetryLayerBuilder::meter` reports to an OpenTelemetry meter. `Metric` lists the
+//!   metrics, with the names, units and labels of gRPC's A66 and A96; `Gauge` lists the gauges. With
+//!   either one, calls with retries disabled are measured too and do not take the pass-through path.
+//! - Feature `tracing`: one span `grpc.call` per call and, below it, one span `grpc.attempt` per
+//!   attempt, at INFO under the target `redial::grpc`. Services below the layer run in the span of the
+//!   attempt, the response body in the span of the call. The span of a call contains the events of
+//!   every `redial` call under the target `redial` (see [`redial::trace`]). A watched config file emits
+//!   `config in force` (INFO) and `config refused` (WARN). A balanced channel emits its own events
+//!   under `redial::grpc`: `backends changed` (INFO), `backend avoided`, `name not resolved`,
+//!   `config refused` and `config has warnings` (WARN).
 //!
 //! | span | fields | at its end |
 //! | --- | --- | --- |
@@ -98,6 +98,8 @@
 //! which OpenTelemetry exporters use as the span name. `otel.status_code` is `ERROR` unless the status
 //! is OK or CANCELLED: an attempt that the client cancelled is not an error. When the features are off
 //! or no subscriber is installed, the layer reads no clock and allocates nothing for observability.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attempt;
 mod backends;

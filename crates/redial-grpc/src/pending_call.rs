@@ -345,11 +345,11 @@ where
         let is_answered = result.is_ok() || answered.is_some();
         let (code, classification, outcome) = match (result, head, answered) {
             (Ok(response), Some(Head::Status(code, pushback)), _) => {
-                (code, state.plan().judge(code, pushback), AttemptFailure::response(response))
+                (code, state.plan().classify(code, pushback), AttemptFailure::response(response))
             }
             (Ok(mut response), Some(Head::NotGrpc(code, pushback)), _) => {
                 response_status::write_status(&mut response, code);
-                (code, state.plan().judge(code, pushback), AttemptFailure::response(response))
+                (code, state.plan().classify(code, pushback), AttemptFailure::response(response))
             }
             (Ok(response), ..) => (
                 Code::Unknown,
@@ -358,7 +358,7 @@ where
             ),
             (Err(error), _, Some((code, pushback))) => {
                 let ended = Ended::from_error(code, error, running.number);
-                let classification = state.plan().judge(code, pushback);
+                let classification = state.plan().classify(code, pushback);
                 (code, classification, AttemptFailure::NoResponse(CallFailure::Status(ended)))
             }
             (Err(error), _, None) => {
@@ -476,7 +476,7 @@ fn classify_error(state: &CallState, failure: TransportFailure, code: Code) -> C
         TransportFailure::NotConnected => plan.unconnected(state.wait_for_ready),
         // A timeout set by the client itself is never retried (G5).
         TransportFailure::LocalTimeout => Classification::from(Directive::Fail),
-        TransportFailure::MaybeProcessed => plan.judge(code, Pushback::None),
+        TransportFailure::MaybeProcessed => plan.classify(code, Pushback::None),
     }
 }
 

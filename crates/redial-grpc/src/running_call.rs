@@ -222,7 +222,7 @@ impl RunningCall {
     ) {
         recording.observer.set_cancel_code(code);
         let mut env = CallEnvironment::new(Throttle(None), CallRecorder::new(&method, recording));
-        Call::<_, 1>::unstarted(method, params, clock.now(), &mut env);
+        Call::<_, 1>::cancelled_before_start(method, params, clock.now(), &mut env);
     }
 
     /// Leaves the fast path: the first attempt runs since `start`, without call log and observer.

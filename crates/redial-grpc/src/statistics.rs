@@ -87,8 +87,8 @@ impl MethodCounters {
 
 /// An event that the statistics count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Happened {
-    /// What A6 counts.
+pub(crate) enum StatisticsEvent {
+    /// One of A6's statistics.
     Counted(CountedRetry),
     /// The throttle refused a retry or hedge, for the first time in this call.
     Throttled,
@@ -110,8 +110,13 @@ pub(crate) struct CallTally {
 impl CallTally {
     /// Calls `count` for each statistics event that follows from this event.
     #[inline]
-    pub(crate) fn record(&mut self, event: &Event, hedged: bool, mut count: impl FnMut(Happened)) {
-        self.recorder.record(event, |counted| count(Happened::Counted(counted)));
+    pub(crate) fn record(
+        &mut self,
+        event: &Event,
+        hedged: bool,
+        mut count: impl FnMut(StatisticsEvent),
+    ) {
+        self.recorder.record(event, |counted| count(StatisticsEvent::Counted(counted)));
         match *event {
             Event::ThrottleAnswered(Grant::Refused) if !self.throttled => {
                 self.throttled = true;

@@ -37,6 +37,7 @@
 //! | list of ignored status codes | [`IGNORED_CODES`], [`classify`] |
 //! | `(retried N times, Mms)` | [`ErrorText::render`] |
 //! | `[Request]`, `[Response]`, `[Retry Delay]`, ... | [`LogLine`], [`LogLineKind`], [`log_lines`] |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod call;

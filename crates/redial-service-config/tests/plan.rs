@@ -109,7 +109,7 @@ fn plan_attempt_timeout_sets_timeout_action() {
 
 #[test]
 fn plan_with_retries_off_keeps_deadline() {
-    for (retries, replaces) in [(Retries::Transparent, true), (Retries::Off, false)] {
+    for (retries, transparent_retries) in [(Retries::Transparent, true), (Retries::Off, false)] {
         let client = ClientOptions::builder().retries(retries).build();
         let plan = plan(&client, "retry");
         let expected = Rules { deadline: Some(s(9)), transparent_retries, ..BASE };

@@ -40,6 +40,7 @@
 //! | `RetryTokenBucket.acquireToken`, in a custom loop | [`RetryToken::acquire`] on a [`CostBucket`](redial::throttle::CostBucket) |
 //! | `RetryToken`: `notifySuccess`, `notifyFailure`, `scheduleRetry` | [`RetryToken`]: `notify_success`, `notify_failure`, `schedule_retry` |
 //! | `BackoffDelayer` | `backoff_first`, `backoff_factor`, `backoff_cap`, `jitter`; a custom one: [`StandardRetryStrategy::policy_with`] |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod classifier;

@@ -30,14 +30,14 @@ use std::task::{Context, Poll};
 
 use redial_core::CallCounters;
 
-const HAS_ATTEMPT: u16 = CallCounters::FREE;
-const HAS_SLEEP: u16 = CallCounters::FREE << 1;
+const HAS_ATTEMPT: u16 = CallCounters::FIRST_DRIVER_BIT;
+const HAS_SLEEP: u16 = CallCounters::FIRST_DRIVER_BIT << 1;
 /// The driver owns a box.
-pub(crate) const HAS_BOX: u16 = CallCounters::FREE << 2;
+pub(crate) const HAS_BOX: u16 = CallCounters::FIRST_DRIVER_BIT << 2;
 /// The driver holds the withdrawal of a retry that has not started.
-pub(crate) const HAS_WITHDRAWAL: u16 = CallCounters::FREE << 3;
+pub(crate) const HAS_WITHDRAWAL: u16 = CallCounters::FIRST_DRIVER_BIT << 3;
 /// The first bit that is free for the driver.
-pub(crate) const FREE: u16 = CallCounters::FREE << 4;
+pub(crate) const FREE: u16 = CallCounters::FIRST_DRIVER_BIT << 4;
 
 union Slot<R, S> {
     attempt: ManuallyDrop<R>,

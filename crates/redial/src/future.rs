@@ -149,7 +149,9 @@ where
     fn is_plain(&self) -> bool {
         // An operation that reads its attempt needs the failure before it, which a plain call does
         // not keep during a sleep.
-        !O::READS_ATTEMPT && self.origin.policy().core.fits_ledger() && self.origin.is_fixed_cost()
+        !O::READS_ATTEMPT
+            && self.origin.policy().core.needs_only_counters()
+            && self.origin.is_fixed_cost()
     }
 
     /// Whether the clock is read before the first attempt, or the state machine starts with the call.
@@ -262,9 +264,9 @@ where
                         &mut PlainEnvironment(origin),
                     )
                 };
-                if failure.asks_nothing() {
+                if failure.has_no_reason_or_hint() {
                     // Only the number of attempts matters, so a copy is enough.
-                    let binds = CallCounters::ASKS | CallCounters::NOT_IDEMPOTENT;
+                    let binds = CallCounters::USES_STRATEGY | CallCounters::NOT_IDEMPOTENT;
                     debug_assert_eq!(
                         cell.counters().flags & binds,
                         0,
@@ -302,7 +304,7 @@ where
         let policy = &origin.policy().core;
         let verdict = self.decide_after(rejected, cell.as_mut(), |this, failure, mut cell| {
             // Most policies need the clock only if there is a delay.
-            let now = if policy.measures_time() { this.read_clock(cell.as_mut()) } else { 0 };
+            let now = if policy.uses_elapsed_time() { this.read_clock(cell.as_mut()) } else { 0 };
             let env = &mut PlainEnvironment(origin);
             cell.with_counters(|counters| {
                 decide(policy, counters, failure, Advice::None, now, NEVER, env)

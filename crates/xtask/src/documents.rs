@@ -23,6 +23,9 @@ pub const EXPECTED: &[(&str, u32)] =
 /// The sections that may have entries already.
 pub const LATER: &[(&str, u32)] = &[("H", 6)];
 
+/// The start of the comment above a test that corresponds to a test of another library.
+pub const PEER_TEST: &str = "// Peer test:";
+
 /// The start of the sentence in each entry that describes the effect on users.
 const USER_SENTENCE: &str = "You notice:";
 

@@ -85,6 +85,25 @@ pub fn tests_below(folder: &Path) -> io::Result<BTreeSet<String>> {
     Ok(tests)
 }
 
+/// The names of the tests in a folder that have a line comment that starts with `mark` above their
+/// attributes.
+///
+/// # Errors
+/// If a file cannot be read.
+pub fn tests_marked_below(folder: &Path, mark: &str) -> io::Result<BTreeSet<String>> {
+    let mut tests = BTreeSet::new();
+    visit(folder, "rs", &mut |source| {
+        tests.extend(tests_marked_in(source, mark));
+        Ok(())
+    })?;
+    Ok(tests)
+}
+
+fn tests_marked_in(source: &str, mark: &str) -> Vec<String> {
+    let starts = source.match_indices(mark).map(|(at, _)| &source[at..]);
+    starts.filter_map(|rest| tests_in(rest).into_iter().next()).collect()
+}
+
 /// The quoted names in the lists after each `mark`.
 fn marked<'a>(text: &'a str, mark: &'a str, quote: char) -> impl Iterator<Item = &'a str> {
     text.match_indices(mark).flat_map(move |(at, _)| {
@@ -232,6 +251,22 @@ mod tests {
             tests_in(source),
             ["sample_plain", "sample_async", "sample_same_line", "sample_property"]
         );
+    }
+
+    #[test]
+    fn a_mark_belongs_to_the_next_test() {
+        let source = "
+            #[test]
+            fn sample_before() {}
+            // Peer test: one;
+            // and more.
+            /// Why.
+            #[test]
+            fn sample_marked() {}
+            #[test]
+            fn sample_after() {}
+        ";
+        assert_eq!(tests_marked_in(source, "// Peer test:"), ["sample_marked"]);
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Source {
     /// The line and column of a byte.
     #[must_use]
     pub fn position(&self, offset: usize) -> Position {
-        self.lines.place(&self.text, offset)
+        self.lines.position(&self.text, offset)
     }
 
     /// The line of a byte. Cheaper than its column, which needs a scan of the line.

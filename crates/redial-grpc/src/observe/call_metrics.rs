@@ -140,21 +140,21 @@ impl CallMetrics {
         self.received += self.framing.payload(data);
     }
 
-    pub(crate) fn happened(&mut self, happened: Happened) {
-        let measure = match happened {
-            Happened::Counted(CountedRetry::Retry(_)) => return self.repeats += 1,
-            Happened::Counted(CountedRetry::Transparent) => return self.transparent += 1,
-            Happened::Counted(CountedRetry::Failed) => return,
-            Happened::Throttled => Metric::CallThrottled,
-            Happened::HedgeWon => Metric::CallHedgeWon,
-            Happened::BufferFull => Metric::CallBufferFull,
+    pub(crate) fn count(&mut self, counted_event: StatisticsEvent) {
+        let metric = match counted_event {
+            StatisticsEvent::Counted(CountedRetry::Retry(_)) => return self.repeats += 1,
+            StatisticsEvent::Counted(CountedRetry::Transparent) => return self.transparent += 1,
+            StatisticsEvent::Counted(CountedRetry::Failed) => return,
+            StatisticsEvent::Throttled => Metric::CallThrottled,
+            StatisticsEvent::HedgeWon => Metric::CallHedgeWon,
+            StatisticsEvent::BufferFull => Metric::CallBufferFull,
         };
         self.emit(metric, Value::Number(1), None);
     }
 
     pub(crate) fn record(&mut self, at: Ns, event: Observation) {
         match event {
-            Observation::CallBegan => {
+            Observation::CallStartTime => {
                 self.began = at;
                 self.idle_since = at;
             }

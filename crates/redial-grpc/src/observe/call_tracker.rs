@@ -10,7 +10,7 @@ use redial_service_config::Code;
 /// An observation for metrics and spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Observation {
-    CallBegan,
+    CallStartTime,
     AttemptStarted {
         attempt: u32,
         /// Number in the policy's count; a transparent retry has the number of the attempt it replaces.
@@ -69,7 +69,7 @@ impl CallTracker {
     /// Translates an event.
     pub(crate) fn observe(&mut self, event: &Event) -> Option<Observation> {
         let event = match *event {
-            Event::CallStarted { .. } => Observation::CallBegan,
+            Event::CallStarted { .. } => Observation::CallStartTime,
             Event::AttemptStarted { attempt, number } => {
                 self.attempts = self.attempts.max(number);
                 let transparent = std::mem::take(&mut self.transparent);

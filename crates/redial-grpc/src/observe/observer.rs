@@ -114,11 +114,11 @@ impl Observer {
         }
     }
 
-    /// Something that counts happened; its note comes next.
-    pub(crate) fn happened(&mut self, happened: Happened) {
-        let Some(watched) = &mut self.watched else { return };
-        if happened == Happened::Counted(CountedRetry::Transparent) {
-            watched.story.replaces();
+    /// Counts a statistics event. Called before the event itself is recorded.
+    pub(crate) fn count(&mut self, counted_event: StatisticsEvent) {
+        let Some(state) = &mut self.state else { return };
+        if counted_event == StatisticsEvent::Counted(CountedRetry::Transparent) {
+            state.tracker.mark_transparent();
         }
         if let Some(metrics) = &mut state.metrics {
             metrics.count(counted_event);

@@ -56,7 +56,7 @@ impl Spans {
 
     pub(crate) fn record(&mut self, event: Observation) {
         match event {
-            Observation::CallBegan => {}
+            Observation::CallStartTime => {}
             Observation::AttemptStarted { attempt, number, transparent } => {
                 let span = info_span!(
                     target: "redial::grpc",

@@ -129,7 +129,7 @@ fn deadline_race_with_backoff_timer_always_completes() {
     let fields = RETRY.replace(r#""maxAttempts": 3"#, r#""maxAttempts": 5"#);
     let config = config(&fields);
     let plan = ClientOptions::default().plan(config.method(UNARY));
-    let policy = plan.playable(None);
+    let policy = plan.to_policy(None);
     let (mut raced, mut ended) = (0, [0; 2]);
     for seed in 0..10_000 {
         let mut random = Random::new(seed);
@@ -143,8 +143,10 @@ fn deadline_race_with_backoff_timer_always_completes() {
                 match whole(8) {
                     0 => hangs(),
                     1 => succeeds().after(after),
-                    2 | 3 => meets(plan.judge(GrpcCode::Unavailable, Pushback::None)).after(after),
-                    _ => meets(plan.judge(GrpcCode::Unavailable, pushback)).after(after),
+                    2 | 3 => {
+                        meets(plan.classify(GrpcCode::Unavailable, Pushback::None)).after(after)
+                    }
+                    _ => meets(plan.classify(GrpcCode::Unavailable, pushback)).after(after),
                 }
             })
             .collect();

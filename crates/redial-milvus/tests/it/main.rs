@@ -1,7 +1,6 @@
 //! Tests of section M of the decisions: calls run through the interceptor on virtual
 //! time; codes, messages and log lines are tables.
 
-mod codes;
 #[path = "../../../redial/tests/common/virtual_clock.rs"]
 mod designs;
 mod log;

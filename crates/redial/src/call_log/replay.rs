@@ -122,7 +122,9 @@ impl CallLog {
             hedge: initial().find_map(|event| {
                 if let Event::HedgeDelay(hedge) = event { Some(*hedge) } else { None }
             }),
-            asks: recorded.iter().any(|(_, event)| matches!(event, Event::StrategyAsked(_))),
+            uses_strategy: recorded
+                .iter()
+                .any(|(_, event)| matches!(event, Event::StrategyAsked(_))),
         };
         let starts = !matches!(
             recorded.get(1 + initial().count()),

@@ -101,7 +101,7 @@ pub(super) fn idempotent<'t>(reader: &Reader<'t>, call: &Fields<'t>) -> Option<b
                     .diagnostic(value.start(), "operation: expected a name like \"kv.get\"");
             }
             // Operations that the document does not list are not idempotent.
-            Some(Operation::parse(name).is_ok_and(|operation| operation.is_idempotent()))
+            Some(RequestOperation::parse(name).is_ok_and(|operation| operation.is_idempotent()))
         }
         (Some(_), Some(value)) => {
             reader.diagnostic(value.start(), "a call has \"idempotent\" or \"operation\", not both")
@@ -119,7 +119,7 @@ pub(super) fn outcome<'t>(
 ) -> Option<Outcome> {
     let value = reader.needs(attempt, "outcome", "an attempt")?;
     let result = match value {
-        Value::Object(_) => response(reader, value)?.answering(operation(call)).judge(),
+        Value::Object(_) => response(reader, value)?.for_operation(operation(call)).classify(),
         value => match reader.string(value, "outcome (a reason, or an object for a response)")? {
             "ok" => ResponseOutcome::Ok,
             "hang" => return Some(Outcome::Hang),
@@ -134,9 +134,9 @@ pub(super) fn outcome<'t>(
         },
     };
     let name = match result {
-        Judged::Ok => "ok",
-        Judged::Failed => "failed",
-        Judged::Retry(reason) => reason.name(),
+        ResponseOutcome::Ok => "ok",
+        ResponseOutcome::Failed => "failed",
+        ResponseOutcome::Retry(reason) => reason.name(),
     };
     Some(comes(name, result.directive()))
 }

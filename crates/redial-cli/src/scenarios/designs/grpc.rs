@@ -249,7 +249,9 @@ pub(super) fn outcome<'t>(
         let (_, seen) = SEEN.into_iter().find(|(known, _)| *known == name)?;
         let classification = match seen {
             // Response headers arrived: the proof no longer applies.
-            _ if attempt.get("headers").is_some() => plan.judge(Code::Unavailable, Pushback::None),
+            _ if attempt.get("headers").is_some() => {
+                plan.classify(Code::Unavailable, Pushback::None)
+            }
             Seen::Unsent => plan.unsent(),
             Seen::Unprocessed => plan.unprocessed(),
             Seen::Unconnected => plan.unconnected(plan.waits_for_ready()),

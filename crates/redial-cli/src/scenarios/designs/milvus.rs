@@ -52,7 +52,7 @@ impl Plan {
         let text = failed.map(|end| {
             let retries = played.numbers().last().map_or(0, |number| number - 1);
             let invalid = returned == Some(INVALID);
-            Ending {
+            ErrorText {
                 stop_reason: end.stop_reason,
                 retries,
                 elapsed: end.at,
