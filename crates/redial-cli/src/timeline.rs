@@ -77,7 +77,7 @@ fn rows(events: &[(Ns, Event)], begin: Ns, end: Ns) -> Vec<KnownDifference> {
                     (attempt, '✗', stop_reason)
                 }
             },
-            Event::AttemptTimedOut { attempt } => (attempt, '⧖', String::from("took too long")),
+            Event::AttemptTimedOut { attempt } => (attempt, '⧖', String::from("timed out")),
             Event::AttemptCancelled { attempt } => (attempt, '╳', String::from("cancelled")),
             Event::RetryScheduled { .. } => {
                 decided = at;

@@ -21,8 +21,8 @@
 //! number drawn.
 
 mod call_latency;
+mod estimator_state;
 mod hedge_at;
-mod state;
 
 pub use call_latency::CallLatency;
 pub use hedge_at::{HedgeAt, HedgeAtBuilder, QUANTILE_MAX, QUANTILE_MIN};
@@ -32,7 +32,7 @@ use core::time::Duration;
 use crate::HedgeDelay;
 use crate::sync::{AtomicU64, Ordering, const_unless_loom};
 use crate::time::{Ns, duration};
-use state::{EstimatorState, OCTAVE, RATE_FULL, SAMPLES_BITS, scale, unscale};
+use estimator_state::{EstimatorState, OCTAVE, RATE_FULL, SAMPLES_BITS, scale, unscale};
 
 /// The maximum count of samples, and so the largest minimum that a [`HedgeAt`] can require.
 pub const SAMPLES_MAX: u32 = (1 << SAMPLES_BITS) - 1;

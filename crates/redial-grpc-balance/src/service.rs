@@ -280,7 +280,7 @@ fn transport_error(error: BoxError, guard: Option<PickGuard>) -> BoxError {
 fn finish(guard: PickGuard, error: &(dyn std::error::Error + 'static)) {
     match transport_error::classify(error) {
         (TransportFailure::MaybeProcessed, Code::Unavailable) => {
-            guard.finish(AttemptEnd::ConnectionLost)
+            guard.finish(AttemptEnd::ConnectionLost);
         }
         (TransportFailure::MaybeProcessed, code) => guard.finish(AttemptEnd::Answered(code)),
         // tonic enforces `grpc-timeout` too, and may end the attempt before the layer does.

@@ -10,7 +10,7 @@
 //! channel's lock.
 
 mod pick;
-mod rotation;
+mod round_robin;
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use super::outlier_detection::{ConnectionCounters, Outcome, OutlierDetection, Ou
 use super::resolver::ADDRESSES_MAX;
 use redial_grpc::BackendId;
 
-use rotation::{Rotation, Turns};
+use round_robin::{Rotation, Turns};
 
 pub(crate) use pick::{Pick, PickResult};
 

@@ -13,8 +13,6 @@ mod call_metrics;
 mod call_tracker;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 mod gauge;
-#[cfg(feature = "opentelemetry")]
-mod instruments;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 mod labels;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
@@ -30,6 +28,8 @@ mod noop_observer;
 mod noop_spans;
 #[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
 mod observer;
+#[cfg(feature = "opentelemetry")]
+mod otel_instruments;
 mod sent_bytes;
 #[cfg(feature = "tracing")]
 mod spans;

@@ -10,7 +10,7 @@ use redial_core::throttle::{CostBucket, WhenEmpty};
 use redial_core::{Backoff, ChargeAt, HintRule, Jitter, Kind, PolicyError, Rules, Step};
 
 use crate::options::{MaxAttempts, RetryAfterRule, TokenOrder};
-use crate::preset::{Preset, RETRY_AFTER_MARGIN};
+use crate::preset_values::{Preset, RETRY_AFTER_MARGIN};
 
 /// The standard strategy: a [`Preset`] and overrides. Each option overrides only its own value, also
 /// inside the bucket and its costs.

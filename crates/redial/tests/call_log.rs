@@ -187,8 +187,8 @@ async fn call_log_replay_detects_another_policy_or_changed_event() {
     let different = call_log.replay(other()).expect_err("11 ms are not 10 ms");
     assert_eq!(
         different.to_string(),
-        "event 5: the call log has \"a retry follows in 10ms because of a server failure\" at 3ms, \
-         the replay has \"a retry follows in 11ms because of a server failure\" at 3ms"
+        "event 5: the call log has \"retry scheduled in 10ms after a server failure\" at 3ms, \
+         the replay has \"retry scheduled in 11ms after a server failure\" at 3ms"
     );
     let changed: CallLog = call_log
         .events()

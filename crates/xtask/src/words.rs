@@ -52,21 +52,6 @@ const RECEIVE: &str = "\"receive\", \"is notified\"";
 /// is reported, so that the list does not outlive its reasons.
 pub const EXCEPTIONS: &[(&str, &str)] = &[];
 
-/// Paths whose prose has not been revised yet: no finding below them is reported. To be emptied.
-pub const NOT_YET: &[&str] = &[
-    "crates/redial-core/",
-    "crates/redial-couchbase/",
-    "crates/redial-grpc-balance/",
-    "crates/redial-grpc-dns/",
-    "crates/redial-grpc-server/",
-    "crates/redial-grpc/",
-    "crates/redial-milvus/",
-    "crates/redial-service-config/",
-    "crates/redial-smithy/",
-    "crates/redial/",
-    "fuzz/",
-];
-
 /// A banned word in a line of prose.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
@@ -106,7 +91,7 @@ pub fn problems_in(root: &Path) -> io::Result<Vec<String>> {
             findings.extend(findings_in(file, &fs::read_to_string(path)?, &scenarios));
         }
     }
-    Ok(problems(findings, EXCEPTIONS, NOT_YET))
+    Ok(problems(findings, EXCEPTIONS))
 }
 
 fn is_checked(file: &str) -> bool {
@@ -115,7 +100,7 @@ fn is_checked(file: &str) -> bool {
 }
 
 /// The findings that remain, and the exceptions that match none.
-fn problems(findings: Vec<Finding>, exceptions: &[(&str, &str)], not_yet: &[&str]) -> Vec<String> {
+fn problems(findings: Vec<Finding>, exceptions: &[(&str, &str)]) -> Vec<String> {
     let matches = |(file, part): &(&str, &str), finding: &Finding| {
         finding.file == *file && finding.text.contains(part)
     };
@@ -124,10 +109,9 @@ fn problems(findings: Vec<Finding>, exceptions: &[(&str, &str)], not_yet: &[&str
         .filter(|exception| !findings.iter().any(|finding| matches(exception, finding)));
     let unused = unused.map(|(file, part)| format!("{file}: no exception is needed for `{part}`"));
     let unused: Vec<_> = unused.collect();
-    let remaining = findings.into_iter().filter(|finding| {
-        !not_yet.iter().any(|path| finding.file.starts_with(path))
-            && !exceptions.iter().any(|exception| matches(exception, finding))
-    });
+    let remaining = findings
+        .into_iter()
+        .filter(|finding| !exceptions.iter().any(|exception| matches(exception, finding)));
     remaining.map(|finding| finding.to_string()).chain(unused).collect()
 }
 
@@ -275,7 +259,7 @@ mod tests {
     fn words_report_names_the_line_and_the_alternative() {
         let findings = findings_in("docs/a.md", "x\n  It hardly matters.\n", &BTreeSet::new());
         assert_eq!(
-            problems(findings, &[], &[]),
+            problems(findings, &[]),
             ["docs/a.md:2: \"hardly\" in `It hardly matters.`; write \"rarely\", or the number"]
         );
     }
@@ -284,10 +268,9 @@ mod tests {
     fn words_exceptions_must_match_a_line() {
         let findings = || findings_in("a.md", "told one\ntold two\n", &BTreeSet::new());
         let exceptions = [("a.md", "told one"), ("b.md", "told two")];
-        let problems = problems(findings(), &exceptions, &[]);
+        let problems = problems(findings(), &exceptions);
         assert!(problems[0].starts_with("a.md:2: \"told\""), "{problems:?}");
         assert_eq!(problems[1..], ["b.md: no exception is needed for `told two`"]);
-        assert_eq!(super::problems(findings(), &[], &["a."]), Vec::<String>::new());
     }
 
     #[test]

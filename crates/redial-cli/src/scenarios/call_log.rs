@@ -43,25 +43,25 @@ fn text(event: &Event, began: Ns) -> String {
             };
             format!("attempt {attempt} {what}")
         }
-        Event::AttemptTimedOut { attempt } => format!("attempt {attempt} has taken too long"),
+        Event::AttemptTimedOut { attempt } => format!("attempt {attempt} times out"),
         Event::AttemptCancelled { attempt } => format!("attempt {attempt} is cancelled"),
         Event::RandomDraw(draw) => format!("draw {draw}"),
-        Event::ThrottleAnswered(Grant::Now(_)) => "the throttle agrees".to_owned(),
+        Event::ThrottleAnswered(Grant::Now(_)) => "throttle allows another attempt".to_owned(),
         Event::ThrottleAnswered(Grant::After(debt, _)) => {
-            format!("the throttle agrees, in {} ms", to_ms(*debt))
+            format!("throttle allows another attempt in {} ms", to_ms(*debt))
         }
-        Event::ThrottleAnswered(Grant::Later) => "the throttle will answer later".to_owned(),
-        Event::ThrottleAnswered(Grant::Refused) => "the throttle refuses".to_owned(),
-        Event::StrategyAsked(_) => "the strategy is asked".to_owned(),
-        Event::StrategyAnswered(advice) => format!("the strategy answers: {advice:?}"),
+        Event::ThrottleAnswered(Grant::Later) => "throttle will answer later".to_owned(),
+        Event::ThrottleAnswered(Grant::Refused) => "throttle refuses another attempt".to_owned(),
+        Event::StrategyAsked(_) => "strategy is asked".to_owned(),
+        Event::StrategyAnswered(advice) => format!("strategy answers: {advice:?}"),
         Event::RetryScheduled { after, .. } => {
-            format!("a retry follows after {} ms", to_ms(*after))
+            format!("retry scheduled in {} ms", to_ms(*after))
         }
         Event::TransparentRetryScheduled { attempt, after, .. } => {
-            format!("attempt {attempt} did not run; it is replaced after {} ms", to_ms(*after))
+            format!("attempt {attempt} did not run; transparent retry in {} ms", to_ms(*after))
         }
-        Event::Committed { attempt } => format!("the call belongs to attempt {attempt}"),
-        Event::NotReplayable => "what was written cannot be kept".to_owned(),
+        Event::Committed { attempt } => format!("committed to attempt {attempt}"),
+        Event::NotReplayable => "request can no longer be replayed".to_owned(),
         Event::CallEnded { stop_reason, attempt: Some(attempt) } => {
             format!("the call ends with attempt {attempt}: {}", stop_reason.name())
         }

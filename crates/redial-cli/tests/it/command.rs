@@ -58,7 +58,7 @@ fn scenarios_failure_is_printed_with_its_call_log() {
              0 ms  the call begins
              0 ms  attempt 1 starts
              3 ms  attempt 1 fails: server
-             3 ms  a retry follows after 100 ms
+             3 ms  retry scheduled in 100 ms
            103 ms  attempt 2 starts
            103 ms  attempt 2 succeeds
            103 ms  the call ends with attempt 2: succeeded
@@ -504,7 +504,7 @@ const MISTAKES: [(&str, &str); 65] = [
     ),
     (
         r#""policy": {"milvus": {"maxRetries": 1, "retryDelay": @-1 }}, "calls": []"#,
-        r#"milvus: invalid value: floating point `-1.0`, expected a number of milliseconds"#,
+        r#"milvus: invalid value: floating point `-1.0`, expected a non-negative number of milliseconds"#,
     ),
     (
         r#""policy": {"smithy": {"backoff_factor": @0}}, "calls": [{"attempts": []}]"#,

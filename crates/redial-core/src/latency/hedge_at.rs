@@ -5,7 +5,7 @@
 use core::time::Duration;
 
 use super::SAMPLES_MAX;
-use super::state::{FRACTION, STEP};
+use super::estimator_state::{FRACTION, STEP};
 use crate::PolicyError;
 use crate::time::{NEVER, Ns, ms, ns};
 

@@ -24,7 +24,7 @@ pub(crate) struct MetricSinks {
     #[cfg(feature = "metrics")]
     facade: bool,
     #[cfg(feature = "opentelemetry")]
-    instruments: Option<super::instruments::Instruments>,
+    instruments: Option<super::otel_instruments::Instruments>,
 }
 
 impl MetricSinks {
@@ -35,7 +35,10 @@ impl MetricSinks {
             #[cfg(feature = "metrics")]
             facade: metrics_options.facade,
             #[cfg(feature = "opentelemetry")]
-            instruments: metrics_options.meter.as_ref().map(super::instruments::Instruments::new),
+            instruments: metrics_options
+                .meter
+                .as_ref()
+                .map(super::otel_instruments::Instruments::new),
         };
         #[cfg(feature = "metrics")]
         if sinks.facade {
@@ -70,7 +73,7 @@ impl MetricSinks {
             },
             #[cfg(feature = "opentelemetry")]
             attributes: match &self.instruments {
-                Some(_) => super::instruments::attributes(method, target, status),
+                Some(_) => super::otel_instruments::attributes(method, target, status),
                 None => Default::default(),
             },
         }

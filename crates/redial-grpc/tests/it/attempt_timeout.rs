@@ -182,7 +182,7 @@ async fn attempt_timeout_or_deadline_whichever_is_shorter_is_sent() {
     );
     assert_eq!(sent_timeouts(&harness), [Some(ms(100)), Some(ms(50))]);
     let text = "the deadline passed (2 attempts); \
-                the last that ended did so with DEADLINE_EXCEEDED: the attempt timed out after 100ms";
+                last failed attempt: DEADLINE_EXCEEDED: the attempt timed out after 100ms";
     assert_eq!(outcome.status().message(), text);
     assert_eq!(harness.tokens(), 9_000, "the deadline does not count as a failure");
 }

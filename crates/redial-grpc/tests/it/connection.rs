@@ -187,7 +187,7 @@ async fn connection_wait_for_ready_ends_at_the_deadline() {
     );
     assert_eq!(outcome.starts(), [0, 0, 10, 30, 70]);
     assert_eq!(outcome.chain(), REFUSED, "the last failure is the source");
-    let text = "the deadline passed (1 attempt); the last that ended did so with UNAVAILABLE: ";
+    let text = "the deadline passed (1 attempt); last failed attempt: UNAVAILABLE: ";
     assert!(outcome.status().message().starts_with(text), "{}", outcome.status().message());
 }
 

@@ -298,7 +298,7 @@ async fn deadline_ends_every_phase_on_time() {
 async fn deadline_status_names_the_last_failure() {
     let mut harness = Harness::new(RETRY, [busy(), busy().pushback("60000")]);
     let outcome = harness.call_with(within(ms(200))).await;
-    let text = "the deadline passed (2 attempts); the last that ended did so with UNAVAILABLE";
+    let text = "the deadline passed (2 attempts); last failed attempt: UNAVAILABLE";
     assert_eq!(outcome.status().message(), text);
     assert_eq!(outcome.previous_attempts_header().as_deref(), Some("1"));
 
@@ -363,7 +363,7 @@ async fn deadline_ends_a_response_stream() {
     assert!(stream.message().await.unwrap().is_some());
     let status = stream.message().await.unwrap_err();
     assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, ms(100)));
-    assert_eq!(status.message(), "the deadline passed while the response came");
+    assert_eq!(status.message(), "the deadline passed while receiving the response");
     harness.server.idle().await;
     assert_eq!(harness.server.record().streams[0].reset.unwrap().at, ms(100));
     assert_eq!(harness.tokens(), 10_000);
@@ -434,7 +434,7 @@ async fn deadline_message_names_the_last_failure_before_the_deadline() {
         // Meanwhile the connection is polled, but the call is not.
         tokio::time::sleep(ms(70)).await;
         let status = call.await.unwrap_err();
-        let text = "the deadline passed (2 attempts); the last that ended did so with UNAVAILABLE";
+        let text = "the deadline passed (2 attempts); last failed attempt: UNAVAILABLE";
         assert_eq!((status.code(), status.message()), (Code::DeadlineExceeded, text), "{what}");
     }
 }

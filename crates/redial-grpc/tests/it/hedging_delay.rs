@@ -258,5 +258,5 @@ async fn hedging_delay_is_in_the_call_log() {
         call_log.events().iter().filter(|(_, event)| !matches!(event, Event::HedgeDelay(_)));
     let without: CallLog = without.copied().collect();
     without.replay(plan.policy()).unwrap_err();
-    assert!(call_log.to_string().contains("its hedges follow after "));
+    assert!(call_log.to_string().contains("hedging delay set to "));
 }

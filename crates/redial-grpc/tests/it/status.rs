@@ -136,7 +136,7 @@ async fn status_of_non_grpc_response_follows_http_mapping() {
             "{answer:?}"
         );
         let text = outcome.status().message();
-        assert!(text.starts_with("the answer is not gRPC: HTTP "), "{text}");
+        assert!(text.starts_with("not a gRPC response: HTTP "), "{text}");
         assert_eq!((harness.tokens(), outcome.starts()), (10_000, vec![0]), "{answer:?}");
 
         let listed = listing(&format!(r#"["{name}"]"#));
@@ -160,7 +160,7 @@ async fn status_of_non_grpc_response_has_its_headers() {
     let mut harness = Harness::new("", [answer]);
     let outcome = harness.call().await;
     assert_eq!(outcome.status().metadata().get("server").unwrap(), "proxy/1.0");
-    let text = "the answer is not gRPC: HTTP 503 with no content type";
+    let text = "not a gRPC response: HTTP 503 with no content type";
     assert_eq!(outcome.status().message(), text);
 }
 

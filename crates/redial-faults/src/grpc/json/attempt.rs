@@ -7,7 +7,7 @@ use h2::Reason;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 
-use super::step::{WrittenGoAway, WrittenStep};
+use super::step::{JsonGoAway, JsonStep};
 use super::values::{
     Content, Fields, Ms, Outcome, Texts, close, header_value, once, some_door, some_reason, status,
 };
@@ -33,13 +33,13 @@ pub(super) struct Attempt {
     seen: Option<Seen>,
     #[serde(deserialize_with = "some_reason")]
     reset: Option<Reason>,
-    goaway: Option<WrittenGoAway>,
+    goaway: Option<JsonGoAway>,
     #[serde(deserialize_with = "close")]
     close: Option<Close>,
     http: Option<Http>,
     #[serde(deserialize_with = "some_door")]
     door: Option<Door>,
-    steps: Option<Vec<WrittenStep>>,
+    steps: Option<Vec<JsonStep>>,
 }
 
 /// What the client can prove about a failed attempt.

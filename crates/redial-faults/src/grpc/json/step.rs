@@ -9,23 +9,23 @@ use crate::grpc::action::{Action, Close, GoAway, Headers, LastStream, Step};
 
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = r#"an object like {"end_stream": true}"#)]
-pub(super) struct WrittenStep {
+pub(super) struct JsonStep {
     after: Ms,
-    headers: Option<WrittenHeaders>,
+    headers: Option<JsonHeaders>,
     message: Option<Content>,
     data: Option<Content>,
     trailers: Option<Fields>,
     end_stream: Option<True>,
     #[serde(deserialize_with = "some_reason")]
     reset: Option<Reason>,
-    goaway: Option<WrittenGoAway>,
+    goaway: Option<JsonGoAway>,
     #[serde(deserialize_with = "close")]
     close: Option<Close>,
 }
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, expecting = r#"an object like {"status": 200}"#)]
-struct WrittenHeaders {
+struct JsonHeaders {
     #[serde(default = "ok", deserialize_with = "status")]
     status: StatusCode,
     #[serde(default)]
@@ -40,7 +40,7 @@ fn ok() -> StatusCode {
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, expecting = r#"an object like {"last": "below"}"#)]
-pub(super) struct WrittenGoAway {
+pub(super) struct JsonGoAway {
     #[serde(deserialize_with = "last")]
     last: LastStream,
     #[serde(default = "no_error", deserialize_with = "reason")]
@@ -53,19 +53,19 @@ fn no_error() -> Reason {
     Reason::NO_ERROR
 }
 
-impl From<WrittenGoAway> for GoAway {
-    fn from(written: WrittenGoAway) -> GoAway {
-        let WrittenGoAway { last, code, debug } = written;
+impl From<JsonGoAway> for GoAway {
+    fn from(written: JsonGoAway) -> GoAway {
+        let JsonGoAway { last, code, debug } = written;
         GoAway { last, reason: code, debug: Bytes::from(debug) }
     }
 }
 
-impl TryFrom<WrittenStep> for Step {
+impl TryFrom<JsonStep> for Step {
     type Error = String;
 
-    fn try_from(step: WrittenStep) -> Result<Step, String> {
+    fn try_from(step: JsonStep) -> Result<Step, String> {
         let headers = step.headers.map(|headers| {
-            let WrittenHeaders { status, fields: Fields(fields), end_stream } = headers;
+            let JsonHeaders { status, fields: Fields(fields), end_stream } = headers;
             Action::Headers(Headers { status, fields, end_stream })
         });
         let message = step.message.map(Content::timeless).transpose()?.map(Action::Message);

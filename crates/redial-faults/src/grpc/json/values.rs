@@ -218,7 +218,7 @@ pub(super) fn last<'de, D: Deserializer<'de>>(from: D) -> Result<LastStream, D::
 /// `"quiet"`, `{"messages": 2}`.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum WrittenOnce {
+enum JsonOnce {
     Headers,
     Quiet,
     Request,
@@ -226,11 +226,11 @@ enum WrittenOnce {
 }
 
 pub(super) fn once<'de, D: Deserializer<'de>>(from: D) -> Result<Once, D::Error> {
-    Ok(match WrittenOnce::deserialize(from)? {
-        WrittenOnce::Headers => Once::Headers,
-        WrittenOnce::Quiet => Once::Quiet,
-        WrittenOnce::Request => Once::Request,
-        WrittenOnce::Messages(least) => Once::Messages(least),
+    Ok(match JsonOnce::deserialize(from)? {
+        JsonOnce::Headers => Once::Headers,
+        JsonOnce::Quiet => Once::Quiet,
+        JsonOnce::Request => Once::Request,
+        JsonOnce::Messages(least) => Once::Messages(least),
     })
 }
 

@@ -22,7 +22,7 @@ use redial_faults::grpc::{Answer, Reason, Server};
 use tonic::Code;
 
 #[tokio::test(start_paused = true)]
-async fn evidence_reset_is_found_in_tonic_without_server() {
+async fn transport_error_reset_is_found_in_tonic_without_server() {
     let reset = || Answer::reset(Reason::CANCEL);
     let server = Server::new([reset()]).on_pipe();
     let mut plain = EchoClient::new(channel(&endpoint(), &server.connector()));
