@@ -73,3 +73,8 @@ pub use rules::{
 pub use stop_reason::StopReason;
 pub use throttle::Bucket;
 pub use time::{NEVER, Ns, duration, ms, ns, s};
+
+/// The examples of the README are compiled and run with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -72,3 +72,8 @@ pub use read::{ENTRIES_MAX, PROBLEMS_MAX, TEXT_MAX};
 pub use redial_core::{DeadlineAction, Jitter};
 pub use statistics::{BUCKETS, CountedRetry, Statistics, StatisticsCounters, StatisticsRecorder};
 pub use throttling::RetryThrottling;
+
+/// The examples of the README are compiled and run with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
