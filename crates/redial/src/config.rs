@@ -89,8 +89,8 @@ pub struct PolicyConfig {
     pub attempts: Option<u32>,
     /// The backoff.
     #[serde(deserialize_with = "choice::backoff")]
-    pub backoff: Backoff,
-    /// The jitter; `None`: [`Backoff::default_jitter`].
+    pub backoff: BackoffConfig,
+    /// The jitter; `None`: [`BackoffConfig::default_jitter`].
     #[serde(
         deserialize_with = "choice::some_jitter",
         serialize_with = "fields::jitter::serialize",
@@ -112,10 +112,10 @@ pub struct PolicyConfig {
     pub deadline_action: DeadlineAction,
     /// The throttle; `None`: a retry budget of this policy with the default parameters.
     #[serde(deserialize_with = "choice::throttle", skip_serializing_if = "Option::is_none")]
-    pub throttle: Option<Throttle>,
+    pub throttle: Option<ThrottleConfig>,
     /// Makes the policy a hedged one; backoff and jitter are then ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hedge: Option<Hedge>,
+    pub hedge: Option<HedgeConfig>,
 }
 
 /// The backoff of a configuration.
@@ -125,7 +125,7 @@ pub struct PolicyConfig {
     deny_unknown_fields,
     expecting = r#"a backoff like {"exponential": {"first": "100ms", "factor": 2}}"#
 )]
-pub enum Backoff {
+pub enum BackoffConfig {
     /// The same delay before each retry.
     Constant(#[serde(with = "span")] Duration),
     /// Each delay is longer than the previous one by the same step.
@@ -162,7 +162,7 @@ pub enum Backoff {
     deny_unknown_fields,
     expecting = r#"a throttle like {"budget": {"reserve": 10}}"#
 )]
-pub enum Throttle {
+pub enum ThrottleConfig {
     /// No throttle.
     None,
     /// gRPC's retry throttling: a token bucket that failures drain.
@@ -173,7 +173,7 @@ pub enum Throttle {
         ratio: f64,
     },
     /// Smithy's cost bucket. An empty bucket refuses the retry and never delays it (decision S9).
-    Cost(Cost),
+    Cost(CostConfig),
     /// A retry budget that successes refill.
     Budget {
         /// The number of retries in reserve.
@@ -197,7 +197,7 @@ const fn standard_ratio() -> f64 {
 /// smithy's standard mode (decision S1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, DeriveSerialize, DeriveDeserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a bucket like {\"capacity\": 500}")]
-pub struct Cost {
+pub struct CostConfig {
     /// The capacity in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<f64>,
@@ -214,7 +214,7 @@ pub struct Cost {
 /// The hedging of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, DeriveSerialize, DeriveDeserialize)]
 #[serde(deny_unknown_fields, expecting = "a hedge like {\"delay\": \"20ms\"}")]
-pub struct Hedge {
+pub struct HedgeConfig {
     /// The delay between the starts of two attempts; if it is absent, all attempts start at once.
     #[serde(with = "span", default)]
     pub delay: Duration,
@@ -293,14 +293,14 @@ impl PolicyConfig {
     }
 }
 
-impl Backoff {
+impl BackoffConfig {
     /// The jitter of a configuration without `jitter`: none for `constant` and `table`, whose delays are
     /// chosen one by one, and full for the others.
     #[must_use]
     pub const fn default_jitter(&self) -> Jitter {
         match self {
-            Backoff::Constant(_) | Backoff::Table(_) => Jitter::None,
-            Backoff::Arithmetic { .. } | Backoff::Exponential { .. } => Jitter::Full,
+            BackoffConfig::Constant(_) | BackoffConfig::Table(_) => Jitter::None,
+            BackoffConfig::Arithmetic { .. } | BackoffConfig::Exponential { .. } => Jitter::Full,
         }
     }
 
@@ -311,10 +311,12 @@ impl Backoff {
     pub fn policy(&self, rules: Rules) -> Result<redial_core::Policy, PolicyError> {
         use redial_core::Backoff as Core;
         let backoff = match *self {
-            Backoff::Constant(delay) => Core::Constant(delay),
-            Backoff::Arithmetic { first, step, cap } => Core::Arithmetic { first, step, cap },
-            Backoff::Exponential { first, factor, cap } => Core::Exponential { first, factor, cap },
-            Backoff::Table(ref table) => {
+            BackoffConfig::Constant(delay) => Core::Constant(delay),
+            BackoffConfig::Arithmetic { first, step, cap } => Core::Arithmetic { first, step, cap },
+            BackoffConfig::Exponential { first, factor, cap } => {
+                Core::Exponential { first, factor, cap }
+            }
+            BackoffConfig::Table(ref table) => {
                 return redial_core::Policy::with_table(rules, table.as_slice());
             }
         };
@@ -322,23 +324,23 @@ impl Backoff {
     }
 }
 
-impl Throttle {
+impl ThrottleConfig {
     fn handle(self) -> Result<Handle, PolicyError> {
         let shared: Arc<dyn Bucket + Send + Sync> = match self {
-            Throttle::None => return Ok(Handle::None),
-            Throttle::Budget { reserve, ratio } => {
+            ThrottleConfig::None => return Ok(Handle::None),
+            ThrottleConfig::Budget { reserve, ratio } => {
                 return Ok(Handle::Own(Arc::new(RetryBudget::try_new(reserve, ratio)?)));
             }
-            Throttle::Tokens { max, ratio } => Arc::new(TokenBucket::new(max, ratio)?),
-            Throttle::Cost(cost) => Arc::new(CostBucket::new(cost.spec()?)?),
+            ThrottleConfig::Tokens { max, ratio } => Arc::new(TokenBucket::new(max, ratio)?),
+            ThrottleConfig::Cost(cost) => Arc::new(CostBucket::new(cost.spec()?)?),
         };
         Ok(Handle::Shared(shared))
     }
 }
 
-impl Cost {
+impl CostConfig {
     fn spec(self) -> Result<CostBucketConfig, PolicyError> {
-        let Cost { capacity, costs, success, refill_per_second } = self;
+        let CostConfig { capacity, costs, success, refill_per_second } = self;
         let empty = Some(WhenEmpty::Fail);
         let options = BucketOptions { capacity, costs, success, refill_per_second, empty };
         options.over(CostBucketConfig::STANDARD)
@@ -350,7 +352,11 @@ impl Default for PolicyConfig {
         let cap = Some(Duration::from_secs(20));
         PolicyConfig {
             attempts: Rules::DEFAULT.attempts,
-            backoff: Backoff::Exponential { first: Duration::from_millis(100), factor: 2.0, cap },
+            backoff: BackoffConfig::Exponential {
+                first: Duration::from_millis(100),
+                factor: 2.0,
+                cap,
+            },
             jitter: None,
             limits: None,
             deadline: None,

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use redial::config::{AnyPolicy, Backoff, Hedge, LoadError, Throttle};
+use redial::config::{AnyPolicy, BackoffConfig, HedgeConfig, LoadError, ThrottleConfig};
 use redial::throttle::CostOptions;
 use redial::{
     Hedged, Jitter, Policy, PolicyError,
@@ -371,14 +371,14 @@ fn config_toml_errors_have_a_line() {
 #[test]
 fn config_cost_bucket_fails_instead_of_waiting() {
     // The retry is charged at the decision, and refused if the bucket is empty (S9).
-    let cost = config::Cost {
+    let cost = config::CostConfig {
         capacity: Some(10.0),
         costs: CostOptions { server: Some(10.0), ..CostOptions::default() },
-        ..config::Cost::default()
+        ..config::CostConfig::default()
     };
     let mut written = PolicyConfig::default();
-    written.throttle = Some(Throttle::Cost(cost));
-    written.backoff = Backoff::Constant(Duration::ZERO);
+    written.throttle = Some(ThrottleConfig::Cost(cost));
+    written.backoff = BackoffConfig::Constant(Duration::ZERO);
     let policy = written.policy().unwrap();
     let error = policy.retry(|| Err::<(), _>("down")).when(|_| true).call().unwrap_err();
     assert_eq!((error.attempts(), error.is_throttled()), (2, true));
@@ -395,21 +395,18 @@ fn any_number() -> impl Strategy<Value = f64> {
     prop_oneof![0.0..1.0, -10.0..1e9]
 }
 
-fn any_backoff() -> impl Strategy<Value = Backoff> {
+fn any_backoff() -> impl Strategy<Value = BackoffConfig> {
     let cap = || proptest::option::of(any_span());
     prop_oneof![
-        any_span().prop_map(Backoff::Constant),
-        (any_span(), any_span(), cap()).prop_map(|(first, step, cap)| Backoff::Arithmetic {
+        any_span().prop_map(BackoffConfig::Constant),
+        (any_span(), any_span(), cap()).prop_map(|(first, step, cap)| BackoffConfig::Arithmetic {
             first,
             step,
             cap
         }),
-        (any_span(), any_number(), cap()).prop_map(|(first, factor, cap)| Backoff::Exponential {
-            first,
-            factor,
-            cap
-        }),
-        proptest::collection::vec(any_span(), 0..4).prop_map(Backoff::Table),
+        (any_span(), any_number(), cap())
+            .prop_map(|(first, factor, cap)| BackoffConfig::Exponential { first, factor, cap }),
+        proptest::collection::vec(any_span(), 0..4).prop_map(BackoffConfig::Table),
     ]
 }
 
@@ -441,19 +438,24 @@ fn any_limits() -> impl Strategy<Value = Limits> {
         })
 }
 
-fn any_throttle() -> impl Strategy<Value = Throttle> {
+fn any_throttle() -> impl Strategy<Value = ThrottleConfig> {
     let number = || proptest::option::of(any_number());
     let costs = (number(), number(), number(), number()).prop_map(
         |(server, client, throttling, timeout)| CostOptions { server, client, throttling, timeout },
     );
     prop_oneof![
-        Just(Throttle::None),
-        (any_number(), any_number()).prop_map(|(max, ratio)| Throttle::Tokens { max, ratio }),
+        Just(ThrottleConfig::None),
+        (any_number(), any_number()).prop_map(|(max, ratio)| ThrottleConfig::Tokens { max, ratio }),
         (any_number(), any_number())
-            .prop_map(|(reserve, ratio)| Throttle::Budget { reserve, ratio }),
+            .prop_map(|(reserve, ratio)| ThrottleConfig::Budget { reserve, ratio }),
         (number(), costs, number(), number()).prop_map(
             |(capacity, costs, success, refill_per_second)| {
-                Throttle::Cost(config::Cost { capacity, costs, success, refill_per_second })
+                ThrottleConfig::Cost(config::CostConfig {
+                    capacity,
+                    costs,
+                    success,
+                    refill_per_second,
+                })
             }
         ),
     ]
@@ -469,7 +471,7 @@ prop_compose! {
         attempt_timeout in proptest::option::of(any_span()),
         late in prop_oneof![Just(DeadlineAction::FailFast), Just(DeadlineAction::WaitForDeadline)],
         throttle in proptest::option::of(any_throttle()),
-        hedge in proptest::option::of(any_span().prop_map(|delay| Hedge { delay })),
+        hedge in proptest::option::of(any_span().prop_map(|delay| HedgeConfig { delay })),
     ) -> PolicyConfig {
         let mut written = PolicyConfig::default();
         written.attempts = attempts;

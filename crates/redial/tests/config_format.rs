@@ -2,7 +2,7 @@
 //! TOML. A test here that fails means that files of users can no longer be read.
 #![cfg(feature = "serde")]
 
-use redial::config::{Backoff, Cost, Hedge, PolicyConfig, Throttle};
+use redial::config::{BackoffConfig, CostConfig, HedgeConfig, PolicyConfig, ThrottleConfig};
 use redial::rules::{DeadlineAction, LastDelayAction, LimitBasis, Limits, OverLimitAction};
 use redial::throttle::CostOptions;
 use redial::{Jitter, ms, s};
@@ -10,7 +10,7 @@ use redial::{Jitter, ms, s};
 /// A constant backoff and otherwise the defaults, changed by `change`.
 fn config(change: impl FnOnce(&mut PolicyConfig)) -> PolicyConfig {
     let mut config = PolicyConfig::default();
-    config.backoff = Backoff::Constant(ms(1));
+    config.backoff = BackoffConfig::Constant(ms(1));
     change(&mut config);
     config
 }
@@ -37,16 +37,16 @@ fn config_format_of_the_defaults() {
 
 #[test]
 fn config_format_of_every_backoff() {
-    let arithmetic = |cap| Backoff::Arithmetic { first: ms(5), step: ms(10), cap };
-    let exponential = |cap| Backoff::Exponential { first: ms(5), factor: 1.5, cap };
+    let arithmetic = |cap| BackoffConfig::Arithmetic { first: ms(5), step: ms(10), cap };
+    let exponential = |cap| BackoffConfig::Exponential { first: ms(5), factor: 1.5, cap };
     let cases = [
         (
-            Backoff::Constant(ms(250)),
+            BackoffConfig::Constant(ms(250)),
             r#"{"constant":"250ms"}"#,
             "[backoff]\nconstant = \"250ms\"\n",
         ),
         (
-            Backoff::Table(vec![ms(1), s(10)]),
+            BackoffConfig::Table(vec![ms(1), s(10)]),
             r#"{"table":["1ms","10s"]}"#,
             "[backoff]\ntable = [\"1ms\", \"10s\"]\n",
         ),
@@ -115,22 +115,30 @@ fn config_format_of_every_throttle() {
         throttling: Some(3.0),
         timeout: Some(4.0),
     };
-    let cost =
-        Cost { capacity: Some(20.0), costs, success: Some(0.5), refill_per_second: Some(2.0) };
+    let cost = CostConfig {
+        capacity: Some(20.0),
+        costs,
+        success: Some(0.5),
+        refill_per_second: Some(2.0),
+    };
     let cases = [
         (
-            Throttle::Tokens { max: 10.0, ratio: 0.1 },
+            ThrottleConfig::Tokens { max: 10.0, ratio: 0.1 },
             r#"{"tokens":{"max":10.0,"ratio":0.1}}"#,
             "[throttle.tokens]\nmax = 10.0\nratio = 0.1\n",
         ),
         (
-            Throttle::Budget { reserve: 2.0, ratio: 0.5 },
+            ThrottleConfig::Budget { reserve: 2.0, ratio: 0.5 },
             r#"{"budget":{"reserve":2.0,"ratio":0.5}}"#,
             "[throttle.budget]\nreserve = 2.0\nratio = 0.5\n",
         ),
-        (Throttle::Cost(Cost::default()), r#"{"cost":{"costs":{}}}"#, "[throttle.cost.costs]\n"),
         (
-            Throttle::Cost(cost),
+            ThrottleConfig::Cost(CostConfig::default()),
+            r#"{"cost":{"costs":{}}}"#,
+            "[throttle.cost.costs]\n",
+        ),
+        (
+            ThrottleConfig::Cost(cost),
             r#"{"cost":{"capacity":20.0,"costs":{"server":1.0,"client":2.0,"throttling":3.0,"timeout":4.0},"success":0.5,"refill_per_second":2.0}}"#,
             "[throttle.cost]\ncapacity = 20.0\nsuccess = 0.5\nrefill_per_second = 2.0\n\n[throttle.cost.costs]\nserver = 1.0\nclient = 2.0\nthrottling = 3.0\ntimeout = 4.0\n",
         ),
@@ -145,7 +153,7 @@ fn config_format_of_every_throttle() {
         );
     }
     assert_format(
-        &config(|config| config.throttle = Some(Throttle::None)),
+        &config(|config| config.throttle = Some(ThrottleConfig::None)),
         r#"{"attempts":3,"backoff":{"constant":"1ms"},"late":"early","throttle":"none"}"#,
         "attempts = 3\nlate = \"early\"\nthrottle = \"none\"\n\n[backoff]\nconstant = \"1ms\"\n",
     );
@@ -191,7 +199,7 @@ fn config_format_of_attempts_deadlines_and_hedge() {
         config.deadline = Some(s(90));
         config.attempt_timeout = Some(ms(1500));
         config.deadline_action = DeadlineAction::WaitForDeadline;
-        config.hedge = Some(Hedge { delay: ms(50) });
+        config.hedge = Some(HedgeConfig { delay: ms(50) });
     });
     assert_format(
         &config,
@@ -214,7 +222,7 @@ fn config_format_of_durations_uses_the_largest_whole_unit() {
     ];
     for (delay, text) in cases {
         assert_format(
-            &config(|config| config.backoff = Backoff::Constant(delay)),
+            &config(|config| config.backoff = BackoffConfig::Constant(delay)),
             &format!(r#"{{"attempts":3,"backoff":{{"constant":"{text}"}},"late":"early"}}"#),
             &format!("attempts = 3\nlate = \"early\"\n\n[backoff]\nconstant = \"{text}\"\n"),
         );

@@ -14,9 +14,11 @@ use serde::de::{
     Visitor,
 };
 
-use super::{Backoff, JitterForm, Throttle};
+use super::{BackoffConfig, JitterForm, ThrottleConfig};
 
-pub(super) fn backoff<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Backoff, D::Error> {
+pub(super) fn backoff<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BackoffConfig, D::Error> {
     deserializer.deserialize_any(Choice {
         example: r#"a backoff like {"constant": "250ms"}"#,
         needs_object: &["constant", "arithmetic", "exponential", "table"],
@@ -46,14 +48,14 @@ pub(super) fn some_jitter<'de, D: Deserializer<'de>>(
 /// A throttle; null is the same as an absent one.
 pub(super) fn throttle<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<Throttle>, D::Error> {
+) -> Result<Option<ThrottleConfig>, D::Error> {
     #[derive(Deserialize)]
     #[serde(transparent)]
-    struct Field(#[serde(deserialize_with = "one_throttle")] Throttle);
+    struct Field(#[serde(deserialize_with = "one_throttle")] ThrottleConfig);
     Ok(Option::<Field>::deserialize(deserializer)?.map(|field| field.0))
 }
 
-fn one_throttle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Throttle, D::Error> {
+fn one_throttle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ThrottleConfig, D::Error> {
     deserializer.deserialize_any(Choice {
         example: r#"a throttle like "none" or {"budget": {"reserve": 10}}"#,
         needs_object: &["budget", "tokens", "cost"],

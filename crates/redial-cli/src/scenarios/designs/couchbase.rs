@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
-use redial::config::{AnyPolicy, Backoff};
+use redial::config::{AnyPolicy, BackoffConfig};
 use redial::testing::Played;
 use redial_couchbase::{
     BackoffCalculator, ErrorMapEntry, RequestOperation, Response, ResponseOutcome, StrategyName,
@@ -31,7 +31,7 @@ const RESPONSE: [&str; 7] = ["service", "status", "command", "error_map", "code"
 #[derive(Debug)]
 pub(in super::super) struct Plan {
     strategy: StrategyName,
-    backoff: Option<Backoff>,
+    backoff: Option<BackoffConfig>,
 }
 
 impl Plan {
@@ -40,7 +40,7 @@ impl Plan {
         #[serde(deny_unknown_fields)]
         struct Form {
             strategy: Option<String>,
-            backoff: Option<Backoff>,
+            backoff: Option<BackoffConfig>,
         }
         let Form { strategy, backoff } = reader.deserialize(value, "couchbase")?;
         // Absent fields are those of a new client (decision C14).
@@ -77,12 +77,14 @@ impl Plan {
         use redial::rules::Backoff as Series;
         let series = match self.backoff.as_ref() {
             None => return Ok(BackoffCalculator::BEST_EFFORT),
-            Some(Backoff::Table(table)) => return BackoffCalculator::from_table(table.as_slice()),
-            Some(Backoff::Constant(delay)) => Series::Constant(*delay),
-            Some(&Backoff::Arithmetic { first, step, cap }) => {
+            Some(BackoffConfig::Table(table)) => {
+                return BackoffCalculator::from_table(table.as_slice());
+            }
+            Some(BackoffConfig::Constant(delay)) => Series::Constant(*delay),
+            Some(&BackoffConfig::Arithmetic { first, step, cap }) => {
                 Series::Arithmetic { first, step, cap }
             }
-            Some(&Backoff::Exponential { first, factor, cap }) => {
+            Some(&BackoffConfig::Exponential { first, factor, cap }) => {
                 Series::Exponential { first, factor, cap }
             }
         };

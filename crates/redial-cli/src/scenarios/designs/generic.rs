@@ -2,7 +2,7 @@
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
-use redial::config::{AnyPolicy, Throttle};
+use redial::config::{AnyPolicy, ThrottleConfig};
 use redial::{Directive, Hint, Stage, config::PolicyConfig};
 
 use super::super::json::{Fields, Reader, quoted};
@@ -28,7 +28,7 @@ impl Plan {
     pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Self> {
         let mut written: PolicyConfig = reader.deserialize(value, "generic")?;
         // In a scenario an absent throttle means none.
-        written.throttle.get_or_insert(Throttle::None);
+        written.throttle.get_or_insert(ThrottleConfig::None);
         Some(Plan(written))
     }
 

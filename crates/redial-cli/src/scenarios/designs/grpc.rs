@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
-use redial::config::{AnyPolicy, Hedge};
+use redial::config::{AnyPolicy, HedgeConfig};
 use redial::{Jitter, classify::Classification, rules::DeadlineAction, time::Ns};
 use redial_service_config::Code;
 use redial_service_config::{
@@ -216,7 +216,7 @@ fn span<'t>(reader: &Reader<'t>, value: &'t Value<'t>, what: &str) -> Option<Dur
         return reader.time(value, what).map(Duration::from_nanos);
     }
     let text = &reader.source().text()[value.start()..value.end()];
-    match serde_json::from_str::<Hedge>(&format!("{{\"delay\": {text}}}")) {
+    match serde_json::from_str::<HedgeConfig>(&format!("{{\"delay\": {text}}}")) {
         Ok(span) => Some(span.delay),
         Err(_) => {
             let expected = "a span like \"250ms\", or a number of milliseconds";
