@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redial::CallLog;
-use redial::testing::{hangs, meets};
+use redial::testing::{classified_as, hangs};
 use redial_cli::scenarios::load::load;
 use redial_cli::scenarios::source::Source;
 use redial_service_config::{
@@ -125,8 +125,9 @@ fn check_plan(plan: &Plan, policy: &redial::AnyPolicy) {
     for code in Code::ALL {
         let _ = plan.classify(code, Pushback::Stop);
     }
-    let busy = meets(plan.classify(Code::Unavailable, Pushback::After(Duration::from_millis(3))));
-    let calls = [vec![busy; 40], vec![hangs(); 40], vec![meets(plan.unsent()); 5]];
+    let busy =
+        classified_as(plan.classify(Code::Unavailable, Pushback::After(Duration::from_millis(3))));
+    let calls = [vec![busy; 40], vec![hangs(); 40], vec![classified_as(plan.unsent()); 5]];
     for attempts in calls {
         // A script that runs out of outcomes is reported; either result is fine here.
         let script = redial::testing::Script::new(policy, attempts).cancel(Duration::from_secs(1));

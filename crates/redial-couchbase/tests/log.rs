@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{Meets, Server, after, fails, ok, status};
+use common::{AttemptOutcome, Server, after, fails, ok, status};
 use redial::{
     CallLog, Directive, Event, Failure, StopReason,
     classify::Classification,
@@ -51,12 +51,12 @@ async fn log_line_has_request_attempt_delay_and_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn log_lines_from_call_log_equal_hook_lines() {
-    let scripts: [Vec<Meets>; 5] = [
+    let scripts: [Vec<AttemptOutcome>; 5] = [
         vec![ok()],
         vec![status(0x86), status(0x07), ok()],
         vec![status(0x86), status(0x01)],
         vec![fails(reason::UNKNOWN)],
-        vec![status(0x09), Meets::Nothing],
+        vec![status(0x09), AttemptOutcome::Nothing],
     ];
     for script in scripts {
         let heard: Arc<Mutex<Vec<RetryLogLine>>> = Arc::default();

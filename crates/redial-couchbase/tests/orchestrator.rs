@@ -7,7 +7,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Meets, Server, after, delays, error, logged, ok, status, texts};
+use common::{AttemptOutcome, Server, after, delays, error, logged, ok, status, texts};
 use redial::throttle::RetryBudget;
 use redial::{
     CallLog, Jitter, Sleeper, StopReason, Tokio, ms,
@@ -112,7 +112,7 @@ async fn timeout_caps_controlled_backoff() {
 
 #[tokio::test(start_paused = true)]
 async fn timeout_accepts_outcome_at_same_instant() {
-    let server = Server::new([Meets::Answer(2500, Ok(()))]);
+    let server = Server::new([AttemptOutcome::Answer(2500, Ok(()))]);
     let orchestrator = best_effort();
     let request = orchestrator.request(operation::KV_GET, ms(2500));
     assert!(request.run(|attempt| server.answer(attempt)).await.is_ok());
@@ -129,7 +129,7 @@ async fn timeout_of_zero_makes_one_attempt() {
     let request = || orchestrator.request(operation::KV_UPSERT, Duration::ZERO);
     let result: Result<(), Error<AttemptError>> = request().run(|_| async { Ok(()) }).await;
     assert!(result.is_ok());
-    let server = Server::new([Meets::Nothing]);
+    let server = Server::new([AttemptOutcome::Nothing]);
     let error = error(request().run(|attempt| server.answer(attempt)).await);
     assert_eq!((error.timeout(), server.now()), (Some(TimeoutKind::Ambiguous), 0));
 }
@@ -195,7 +195,7 @@ async fn error_exposes_data_and_display_text() {
         after(1, Response::kv(0x07)),
         after(1, Response::kv(0x86).to_command("get")),
         after(1, Response::kv(0x09).to_command("get")),
-        Meets::Nothing,
+        AttemptOutcome::Nothing,
     ]);
     let orchestrator = best_effort();
     let request = orchestrator.request(operation::KV_GET, s(2)).label("airline_10");
@@ -317,7 +317,7 @@ async fn orchestrator_request_is_send_and_accepts_any_sleeper() {
 
 #[tokio::test(start_paused = true)]
 async fn cancellation_of_request_is_not_a_failure() {
-    let server = Server::new([status(0x86), status(0x86), Meets::Nothing]);
+    let server = Server::new([status(0x86), status(0x86), AttemptOutcome::Nothing]);
     let (orchestrator, lines) = logged(best_effort());
     let mut call_log = CallLog::new();
     let request = orchestrator.request(operation::KV_UPSERT, s(2)).call_log(&mut call_log);

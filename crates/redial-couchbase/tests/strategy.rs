@@ -7,7 +7,7 @@ use std::error::Error as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::{Meets, Server, after, error, fails, logged, ok, status, texts};
+use common::{AttemptOutcome, Server, after, error, fails, logged, ok, status, texts};
 use redial::{
     PolicyError, Reason, StopReason, ms,
     rules::Backoff,
@@ -22,13 +22,13 @@ use redial_couchbase::{
 
 const TIMEOUT: std::time::Duration = ms(2500);
 
-fn locked(times: usize) -> Vec<Meets> {
+fn locked(times: usize) -> Vec<AttemptOutcome> {
     let mut script = vec![fails(reason::KV_LOCKED); times];
     script.push(ok());
     script
 }
 
-async fn starts(strategy: impl Strategy + 'static, script: Vec<Meets>) -> Vec<u64> {
+async fn starts(strategy: impl Strategy + 'static, script: Vec<AttemptOutcome>) -> Vec<u64> {
     let server = Server::new(script);
     let orchestrator = Orchestrator::with(strategy);
     let request = orchestrator.request(operation::KV_GET, s(10));

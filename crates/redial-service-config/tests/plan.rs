@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial::testing::{meets, play};
+use redial::testing::{classified_as, play};
 use redial::throttle::Bucket;
 use redial::{
     Directive, Failure, Hint, Kind, PolicyError, Reason, Stage, StopReason,
@@ -211,20 +211,20 @@ fn plan_wait_for_ready_comes_from_config() {
 fn plan_transparent_retries_are_limited_to_a_thousand() {
     let plan = ClientOptions::default().plan(None);
     let policy = plan.to_policy(None);
-    let attempts = |unsent: usize| vec![meets(plan.unsent()); unsent];
+    let attempts = |unsent: usize| vec![classified_as(plan.unsent()); unsent];
     let played = play(&policy, attempts(1001));
     assert_eq!(
         (played.starts().len(), played.stop_reason()),
         (1001, Some(StopReason::NotRetryable))
     );
     let mut enough = attempts(1000);
-    enough.push(meets(plan.classify(Code::Ok, Pushback::None)));
+    enough.push(classified_as(plan.classify(Code::Ok, Pushback::None)));
     assert_eq!(play(&policy, enough).stop_reason(), Some(StopReason::Succeeded));
 }
 
 #[test]
 fn plan_uses_the_given_throttle() {
-    let busy = |plan: &Plan| meets(plan.classify(Code::Unavailable, Pushback::None));
+    let busy = |plan: &Plan| classified_as(plan.classify(Code::Unavailable, Pushback::None));
     let tokens = Arc::new(RetryThrottling::new(4, 500).unwrap().tokens());
     let retry = plan(&ClientOptions::default(), "retry");
     let played = play(&retry.to_policy(Some(tokens.clone())), [busy(&retry), busy(&retry)]);
@@ -232,13 +232,13 @@ fn plan_uses_the_given_throttle() {
     // With retries off the tokens are visible but do not change.
     let off = ClientOptions::builder().retries(Retries::Off).build();
     let off = plan(&off, "retry");
-    let stop = meets(off.classify(Code::Unavailable, Pushback::Stop));
+    let stop = classified_as(off.classify(Code::Unavailable, Pushback::Stop));
     let played = play(&off.to_policy(Some(tokens.clone())), [stop]);
     assert_eq!(
         (played.stop_reason(), played.tokens()),
         (Some(StopReason::NotRetryable), Some(2.0))
     );
-    let ok = meets(off.classify(Code::Ok, Pushback::None));
+    let ok = classified_as(off.classify(Code::Ok, Pushback::None));
     assert_eq!(play(&off.to_policy(Some(tokens.clone())), [ok]).tokens(), Some(2.0));
     assert_eq!(tokens.tokens(0), Some(2.0));
 }
@@ -255,7 +255,7 @@ fn plan_accepts_every_valid_duration() {
         let entry: &MethodConfig = &config.entries()[0];
         assert!(entry.timeout > Some(Duration::ZERO));
         let plan = ClientOptions::default().plan(Some(entry));
-        let busy = meets(plan.classify(Code::Unavailable, Pushback::None));
+        let busy = classified_as(plan.classify(Code::Unavailable, Pushback::None));
         let played = play(&plan.to_policy(None), vec![busy; 5]);
         // A delay of more than 584 years never elapses.
         let ends = span != "315576000000s";

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use redial::testing::{Meets, Played, Script, hangs, meets, play};
+use redial::testing::{AttemptOutcome, Played, Script, classified_as, hangs, play};
 use redial::{classify::Classification, ms};
 use redial_service_config::{
     AttemptTimeout, BUCKETS, ClientOptions, Code, CountedRetry, Plan, Pushback, ServiceConfig,
@@ -44,15 +44,15 @@ fn counts(played: &Played) -> (u64, u64, [u64; 3], u64) {
     (retries, failed, [histogram[0], histogram[1], histogram[2]], transparent)
 }
 
-fn status(plan: &Plan, code: Code) -> Meets {
-    meets(plan.classify(code, Pushback::None))
+fn status(plan: &Plan, code: Code) -> AttemptOutcome {
+    classified_as(plan.classify(code, Pushback::None))
 }
 
 #[test]
 fn statistics_attempt_timeout_of_retry_counts_as_failure() {
     let timeout = AttemptTimeout::after(ms(5));
     let plan = retry().with_attempt_timeout(timeout);
-    let of = |attempts: Vec<Meets>| counts(&play(&plan.to_policy(None), attempts));
+    let of = |attempts: Vec<AttemptOutcome>| counts(&play(&plan.to_policy(None), attempts));
     let busy = status(&plan, Code::Unavailable);
     assert_eq!(of(vec![hangs()]), (0, 0, [0, 0, 0], 0), "the first attempt is not a retry");
     assert_eq!(of(vec![busy, hangs()]), (1, 1, [1, 0, 0], 0));
@@ -63,7 +63,7 @@ fn statistics_count_retries_at_start_and_failures_at_end() {
     let plan = retry();
     let (ok, busy, bad) =
         (status(&plan, Code::Ok), status(&plan, Code::Unavailable), status(&plan, Code::Internal));
-    let of = |attempts: Vec<Meets>| counts(&play(&plan.to_policy(None), attempts));
+    let of = |attempts: Vec<AttemptOutcome>| counts(&play(&plan.to_policy(None), attempts));
     assert_eq!(of(vec![ok]), (0, 0, [0, 0, 0], 0));
     assert_eq!(of(vec![bad]), (0, 0, [0, 0, 0], 0), "the first attempt is not a retry");
     assert_eq!(of(vec![busy, ok]), (1, 0, [1, 0, 0], 0));
@@ -93,9 +93,9 @@ fn statistics_do_not_count_cancelled_attempts_as_failed() {
 fn statistics_count_transparent_retries_separately() {
     let plan = retry();
     let (ok, busy) = (status(&plan, Code::Ok), status(&plan, Code::Unavailable));
-    let lost = |classification: Classification| meets(classification);
+    let lost = |classification: Classification| classified_as(classification);
     let (unprocessed, unsent) = (lost(plan.unprocessed()), lost(plan.unsent()));
-    let of = |attempts: Vec<Meets>| counts(&play(&plan.to_policy(None), attempts));
+    let of = |attempts: Vec<AttemptOutcome>| counts(&play(&plan.to_policy(None), attempts));
     assert_eq!(of(vec![unprocessed, ok]), (0, 0, [0, 0, 0], 1));
     assert_eq!(of(vec![unprocessed, busy, ok]), (1, 0, [1, 0, 0], 1), "number 1 failed");
     assert_eq!(of(vec![busy, unprocessed, ok]), (1, 0, [1, 0, 0], 1));

@@ -51,7 +51,7 @@ impl Source {
 /// A guard: the listed draws are used on this thread until it is dropped.
 #[derive(Debug)]
 #[must_use = "the draws apply until this guard is dropped"]
-pub struct Given {
+pub struct DrawsGuard {
     /// The source to restore.
     before: Option<Source>,
     /// Not `Send`: the source is thread-local.
@@ -62,15 +62,15 @@ pub struct Given {
 ///
 /// # Panics
 /// There is no draw, or one that is not in `[0, 1)`.
-pub fn given(draws: impl IntoIterator<Item = f64>) -> Given {
+pub fn set_draws(draws: impl IntoIterator<Item = f64>) -> DrawsGuard {
     let list: Vec<f64> = draws.into_iter().collect();
     assert!(!list.is_empty(), "at least one draw is needed");
     assert!(list.iter().all(|u| (0.0..1.0).contains(u)), "a draw must be in [0, 1)");
     let before = SOURCE.replace(Source::List { list, next: 0 });
-    Given { before: Some(before), thread: PhantomData }
+    DrawsGuard { before: Some(before), thread: PhantomData }
 }
 
-impl Drop for Given {
+impl Drop for DrawsGuard {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
             // The source may already be destroyed when the thread ends.

@@ -43,7 +43,7 @@
 //! use redial::{Policy, Sleeper, ms};
 //!
 //! # static FETCH: Policy = Policy::exponential(ms(100)).build();
-//! let _given = draws([0.5]);
+//! let _guard = draws([0.5]);
 //! let began = Clock.now();
 //! let result = block_on(async {
 //!     FETCH
@@ -72,35 +72,37 @@ mod scripted_call;
 
 pub use clock::{Clock, Sleep, block_on};
 pub use play::Play;
-pub use played::{Ended, Played};
-pub use script::{Meets, Script, fails, fails_with, fatal, hangs, meets, succeeds};
+pub use played::{CallEnd, Played};
+pub use script::{
+    AttemptOutcome, Script, classified_as, fails, fails_with, fatal, hangs, succeeds,
+};
 
-pub use crate::draws::{Given, given as draws};
+pub use crate::draws::{DrawsGuard, set_draws as draws};
 pub use redial_core::ns as nanoseconds;
 
 use crate::any_policy::AnyPolicy;
 use crate::policy::{Hedged, Policy};
 
 /// A policy that can be played: [`Policy`], [`Hedged`] or [`AnyPolicy`].
-pub trait Plays: sealed::Sealed {
+pub trait PlayablePolicy: sealed::Sealed {
     /// The rules and the throttle.
     #[doc(hidden)]
     fn policy(&self) -> &Policy;
 }
 
-impl Plays for Policy {
+impl PlayablePolicy for Policy {
     fn policy(&self) -> &Policy {
         self
     }
 }
 
-impl Plays for Hedged {
+impl PlayablePolicy for Hedged {
     fn policy(&self) -> &Policy {
         &self.0
     }
 }
 
-impl Plays for AnyPolicy {
+impl PlayablePolicy for AnyPolicy {
     fn policy(&self) -> &Policy {
         match self {
             AnyPolicy::Policy(policy) => policy,
@@ -121,6 +123,9 @@ mod sealed {
 /// # Panics
 /// If more attempts start than are listed.
 #[track_caller]
-pub fn play(policy: &(impl Plays + ?Sized), attempts: impl IntoIterator<Item = Meets>) -> Played {
+pub fn play(
+    policy: &(impl PlayablePolicy + ?Sized),
+    attempts: impl IntoIterator<Item = AttemptOutcome>,
+) -> Played {
     Script::new(policy, attempts).play()
 }

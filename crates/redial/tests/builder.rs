@@ -107,6 +107,6 @@ fn policy_rules_need_no_import_from_core() {
         proof: Some(Proof::Unprocessed),
         ..redial::Directive::Retry(redial::Failure::server()).into()
     };
-    let played = testing::play(&policy, [testing::meets(unprocessed), testing::succeeds()]);
+    let played = testing::play(&policy, [testing::classified_as(unprocessed), testing::succeeds()]);
     assert_eq!(played.starts(), [ms(0), ms(0)], "a replacement waits for nothing");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{panic, thread};
 
 use redial::testing::{
-    Clock, Ended, Play, Script, block_on, draws, fails, fails_with, fatal, hangs, meets,
+    CallEnd, Clock, Play, Script, block_on, classified_as, draws, fails, fails_with, fatal, hangs,
     nanoseconds, play, succeeds,
 };
 use redial::throttle::{Bucket, Cost, Grant, RetryBudget, Withdrawal};
@@ -31,8 +31,8 @@ fn rules(rules: Rules) -> AnyPolicy {
     AnyPolicy::from_core(redial_core::Policy::try_new(rules).unwrap())
 }
 
-fn ended(at: Duration, stop_reason: StopReason, attempt: Option<u32>) -> Option<Ended> {
-    Some(Ended { at, stop_reason, attempt })
+fn ended(at: Duration, stop_reason: StopReason, attempt: Option<u32>) -> Option<CallEnd> {
+    Some(CallEnd { at, stop_reason, attempt })
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn testing_transparent_retry_keeps_the_attempt_number() {
     let policy = grpc(4, None);
     let seen = |proof| {
         let directive = Directive::Retry(Failure::server());
-        meets(Classification { directive, proof: Some(proof), drains: false })
+        classified_as(Classification { directive, proof: Some(proof), drains: false })
     };
     let unprocessed = seen(Proof::Unprocessed).after(ms(5));
     let played = play(&policy, [unprocessed, unprocessed, succeeds()]);
@@ -343,7 +343,7 @@ fn testing_messages_are_sent_to_every_attempt() {
 #[test]
 fn testing_message_above_the_size_limit_ends_the_call() {
     let policy = grpc(4, None);
-    let call = |meets| Script::new(&policy, [meets]).message_max(100).message(ms(0), 100);
+    let call = |outcome| Script::new(&policy, [outcome]).message_max(100).message(ms(0), 100);
     let played = call(succeeds().after(ms(20))).message(ms(5), 100).play();
     assert_eq!((played.too_large(), played.sent()), (None, &[2][..]));
     let played = call(succeeds().after(ms(20))).message(ms(5), 101).play();
@@ -410,7 +410,8 @@ fn testing_unbuffered_message_goes_to_the_committed_hedge_only() {
 #[test]
 fn testing_calls_share_the_channel_buffer() {
     let policy = grpc(4, None);
-    let call = |at, bytes, meets| Script::new(&policy, [meets]).at(ms(at)).message(ms(0), bytes);
+    let call =
+        |at, bytes, outcome| Script::new(&policy, [outcome]).at(ms(at)).message(ms(0), bytes);
     let failing = fails().after(ms(20));
     let played = Play::new()
         .buffer_max(100)
@@ -504,13 +505,13 @@ fn testing_draws_apply_until_the_guard_is_dropped() {
         let _ = block_on(call.into_future());
         redial_core::duration(Clock.now() - began)
     };
-    let given = draws([0.25, 0.5]);
+    let guard = draws([0.25, 0.5]);
     assert_eq!(run(), ms(75));
     let inner = draws([0.0]);
-    assert_eq!(run(), ms(0), "the last ones given");
+    assert_eq!(run(), ms(0), "the draws of the inner guard");
     drop(inner);
     assert_eq!(run(), ms(100), "the last one repeats");
-    drop(given);
+    drop(guard);
     let (one, other) = (run(), run());
     assert!(one < ms(200) && one != other, "random again");
 }

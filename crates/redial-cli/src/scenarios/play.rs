@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redial::config::AnyPolicy;
-use redial::testing::{Meets, Play, Played, Script, hangs, meets};
+use redial::testing::{AttemptOutcome, Play, Played, Script, classified_as, hangs};
 use redial::{CallLog, Event, StopReason, time::Ns};
 use redial_service_config::Code;
 
@@ -152,18 +152,18 @@ fn script<'p>(policy: &'p AnyPolicy, call: &Call) -> Script<'p> {
     if call.idempotent { script } else { script.not_idempotent() }
 }
 
-fn attempt(attempt: &Attempt) -> Meets {
-    let mut meets = match attempt.outcome {
+fn attempt(attempt: &Attempt) -> AttemptOutcome {
+    let mut outcome = match attempt.outcome {
         Outcome::Hang => hangs(),
-        Outcome::Comes { classification, .. } => meets(classification),
+        Outcome::Comes { classification, .. } => classified_as(classification),
     }
     .after(Duration::from_nanos(attempt.after));
     if let Some(headers) = attempt.headers {
-        meets = meets.headers(Duration::from_nanos(headers));
+        outcome = outcome.headers(Duration::from_nanos(headers));
     }
     match attempt.accepts {
-        Some(messages) => meets.accepts(messages),
-        None => meets,
+        Some(messages) => outcome.accepts(messages),
+        None => outcome,
     }
 }
 

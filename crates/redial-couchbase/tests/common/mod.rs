@@ -10,39 +10,39 @@ use redial_couchbase::{AttemptError, Error, Orchestrator, RequestAttempt, Respon
 
 /// The outcome of an attempt and its delay.
 #[derive(Clone)]
-pub(crate) enum Meets {
+pub(crate) enum AttemptOutcome {
     Answer(u64, Result<(), AttemptError>),
     Nothing,
 }
 
 /// Immediate success.
-pub(crate) fn ok() -> Meets {
-    Meets::Answer(0, Ok(()))
+pub(crate) fn ok() -> AttemptOutcome {
+    AttemptOutcome::Answer(0, Ok(()))
 }
 
 /// An immediate failure.
-pub(crate) fn fails(cause: impl Into<AttemptError>) -> Meets {
+pub(crate) fn fails(cause: impl Into<AttemptError>) -> AttemptOutcome {
     after(0, cause)
 }
 
 /// A failure after a number of milliseconds.
-pub(crate) fn after(millis: u64, cause: impl Into<AttemptError>) -> Meets {
-    Meets::Answer(millis, Err(cause.into()))
+pub(crate) fn after(millis: u64, cause: impl Into<AttemptError>) -> AttemptOutcome {
+    AttemptOutcome::Answer(millis, Err(cause.into()))
 }
 
 /// An immediate KV status.
-pub(crate) fn status(status: u16) -> Meets {
+pub(crate) fn status(status: u16) -> AttemptOutcome {
     fails(Response::kv(status))
 }
 
 /// The script and the start times of its attempts.
 pub(crate) struct Server {
     begin: tokio::time::Instant,
-    state: Mutex<(VecDeque<Meets>, Vec<u64>)>,
+    state: Mutex<(VecDeque<AttemptOutcome>, Vec<u64>)>,
 }
 
 impl Server {
-    pub(crate) fn new(script: impl IntoIterator<Item = Meets>) -> Self {
+    pub(crate) fn new(script: impl IntoIterator<Item = AttemptOutcome>) -> Self {
         let state = Mutex::new((script.into_iter().collect(), Vec::new()));
         Server { begin: tokio::time::Instant::now(), state }
     }
@@ -57,17 +57,17 @@ impl Server {
     }
 
     pub(crate) async fn answer(&self, _attempt: RequestAttempt) -> Result<(), AttemptError> {
-        let meets = {
+        let outcome = {
             let (script, starts) = &mut *self.state.lock().expect("no panic");
             starts.push(self.now());
             script.pop_front().expect("an attempt more than the script has")
         };
-        match meets {
-            Meets::Answer(millis, answer) => {
+        match outcome {
+            AttemptOutcome::Answer(millis, answer) => {
                 tokio::time::sleep(ms(millis)).await;
                 answer
             }
-            Meets::Nothing => std::future::pending().await,
+            AttemptOutcome::Nothing => std::future::pending().await,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use redial::StopReason;
-use redial::testing::{Play, Script as Played, hangs, meets, succeeds};
+use redial::testing::{Play, Script as Played, classified_as, hangs, succeeds};
 use redial_core::Random;
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
@@ -143,10 +143,9 @@ fn deadline_race_with_backoff_timer_always_completes() {
                 match whole(8) {
                     0 => hangs(),
                     1 => succeeds().after(after),
-                    2 | 3 => {
-                        meets(plan.classify(GrpcCode::Unavailable, Pushback::None)).after(after)
-                    }
-                    _ => meets(plan.classify(GrpcCode::Unavailable, pushback)).after(after),
+                    2 | 3 => classified_as(plan.classify(GrpcCode::Unavailable, Pushback::None))
+                        .after(after),
+                    _ => classified_as(plan.classify(GrpcCode::Unavailable, pushback)).after(after),
                 }
             })
             .collect();

@@ -22,7 +22,7 @@ pub struct Played {
 
 /// How a scripted call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct CallEnd {
     /// The time of the end.
     pub at: Duration,
     /// The reason of the end.
@@ -52,12 +52,12 @@ impl Played {
 
     /// The end of the call; `None` if it never ended.
     #[must_use]
-    pub fn end(&self) -> Option<Ended> {
+    pub fn end(&self) -> Option<CallEnd> {
         let ended = |event: &Event| match event {
             Event::CallEnded { stop_reason, attempt } => Some((*stop_reason, *attempt)),
             _ => None,
         };
-        self.each(ended).next().map(|(at, (stop_reason, attempt))| Ended {
+        self.each(ended).next().map(|(at, (stop_reason, attempt))| CallEnd {
             at,
             stop_reason,
             attempt,

@@ -7,14 +7,14 @@ use std::time::Duration;
 use redial_core::{Classification, Directive, Failure};
 
 use super::play::Play;
-use super::{Played, Plays};
+use super::{PlayablePolicy, Played};
 use crate::policy::Policy;
 use crate::strategy::Strategy;
 
 /// The outcome of one attempt. See [`succeeds`], [`fails`], [`fails_with`], [`fatal`], [`hangs`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use = "an attempt belongs in a script"]
-pub struct Meets {
+pub struct AttemptOutcome {
     /// `None`: the attempt hangs.
     pub(super) classification: Option<Classification>,
     pub(super) after: Duration,
@@ -23,38 +23,38 @@ pub struct Meets {
 }
 
 /// The attempt succeeds.
-pub fn succeeds() -> Meets {
-    meets(Directive::Succeed)
+pub fn succeeds() -> AttemptOutcome {
+    classified_as(Directive::Succeed)
 }
 
 /// The attempt fails with a retryable server failure.
-pub fn fails() -> Meets {
+pub fn fails() -> AttemptOutcome {
     fails_with(Failure::server())
 }
 
 /// The attempt fails with this retryable failure.
-pub fn fails_with(failure: Failure) -> Meets {
-    meets(Directive::Retry(failure))
+pub fn fails_with(failure: Failure) -> AttemptOutcome {
+    classified_as(Directive::Retry(failure))
 }
 
 /// The attempt fails with an error that is not retryable.
-pub fn fatal() -> Meets {
-    meets(Directive::Fail)
+pub fn fatal() -> AttemptOutcome {
+    classified_as(Directive::Fail)
 }
 
 /// The attempt never has an outcome.
-pub fn hangs() -> Meets {
-    Meets { classification: None, ..succeeds() }
+pub fn hangs() -> AttemptOutcome {
+    AttemptOutcome { classification: None, ..succeeds() }
 }
 
 /// The attempt's outcome is classified like this: a [`Directive`], or a [`Classification`] with the details
 /// that a transport adds.
-pub fn meets(classification: impl Into<Classification>) -> Meets {
+pub fn classified_as(classification: impl Into<Classification>) -> AttemptOutcome {
     let classification = Some(classification.into());
-    Meets { classification, after: Duration::ZERO, headers: None, accepts: u64::MAX }
+    AttemptOutcome { classification, after: Duration::ZERO, headers: None, accepts: u64::MAX }
 }
 
-impl Meets {
+impl AttemptOutcome {
     /// The time from the start of the attempt to its outcome.
     pub const fn after(mut self, span: Duration) -> Self {
         self.after = span;
@@ -81,7 +81,7 @@ impl Meets {
 #[must_use = "a script does nothing until it is played"]
 pub struct Script<'p> {
     pub(super) policy: &'p Policy,
-    pub(super) attempts: Vec<Meets>,
+    pub(super) attempts: Vec<AttemptOutcome>,
     pub(super) at: Duration,
     pub(super) deadline: Option<Duration>,
     pub(super) cancel: Option<Duration>,
@@ -96,8 +96,8 @@ pub struct Script<'p> {
 impl<'p> Script<'p> {
     /// A call that starts at 0 and has these attempts.
     pub fn new(
-        policy: &'p (impl Plays + ?Sized),
-        attempts: impl IntoIterator<Item = Meets>,
+        policy: &'p (impl PlayablePolicy + ?Sized),
+        attempts: impl IntoIterator<Item = AttemptOutcome>,
     ) -> Self {
         Script {
             policy: policy.policy(),

@@ -16,7 +16,7 @@ use super::context::{Draws, ScriptContext};
 use super::play::{EventQueue, ScriptEvent};
 use super::played::Played;
 use super::replay_buffer::{ChannelBuffer, ReplayBuffer};
-use super::script::{Meets, Script};
+use super::script::{AttemptOutcome, Script};
 use crate::error::BoxError;
 use crate::strategy::{Decision, Reasons, Request};
 use crate::throttle::Handle;
@@ -164,7 +164,7 @@ impl<'a> ScriptedCall<'a> {
             return;
         }
         let Some(classification) =
-            scripted(self.script, attempt).and_then(|meets| meets.classification)
+            scripted(self.script, attempt).and_then(|outcome| outcome.classification)
         else {
             return;
         };
@@ -197,7 +197,7 @@ impl<'a> ScriptedCall<'a> {
             return;
         }
         let received = |attempt: u32| {
-            scripted(self.script, attempt).map_or(0, |meets| meets.accepts.min(before))
+            scripted(self.script, attempt).map_or(0, |outcome| outcome.accepts.min(before))
         };
         let running = self.running.iter().enumerate();
         let most = running
@@ -262,17 +262,17 @@ impl<'a> ScriptedCall<'a> {
     fn start(&mut self, start: Start, now: Ns, queue: &mut EventQueue) {
         let Start { slot, attempt, .. } = start;
         self.running[slot] = Some(attempt);
-        let Some(meets) = scripted(self.script, attempt) else {
+        let Some(outcome) = scripted(self.script, attempt) else {
             self.unscripted.get_or_insert(attempt);
             return;
         };
-        if let Some(headers) = meets.headers {
+        if let Some(headers) = outcome.headers {
             let event = ScriptEvent::Headers { slot, attempt };
             queue.add(now.saturating_add(ns(headers)), attempt, event);
         }
-        if meets.classification.is_some() {
+        if outcome.classification.is_some() {
             let event = ScriptEvent::Outcome { slot, attempt };
-            queue.add(now.saturating_add(ns(meets.after)), attempt, event);
+            queue.add(now.saturating_add(ns(outcome.after)), attempt, event);
         }
     }
 
@@ -315,7 +315,7 @@ impl<'a> ScriptedCall<'a> {
     }
 }
 
-fn scripted<'s>(script: &'s Script<'_>, attempt: u32) -> Option<&'s Meets> {
+fn scripted<'s>(script: &'s Script<'_>, attempt: u32) -> Option<&'s AttemptOutcome> {
     script.attempts.get(attempt as usize - 1)
 }
 
@@ -332,5 +332,5 @@ fn record_sent(
     if sent.len() <= index {
         sent.resize(index + 1, 0);
     }
-    sent[index] = scripted(script, attempt).map_or(0, |meets| meets.accepts.min(written));
+    sent[index] = scripted(script, attempt).map_or(0, |outcome| outcome.accepts.min(written));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redial::testing::{self, Meets, Play, Script};
+use redial::testing::{self, AttemptOutcome, Play, Script};
 use redial::throttle::RetryBudget;
 use redial::{
     Attempt, Builder, CallLog, Directive, Error, Event, Failure, Hint, Jitter, Policy, Reason,
@@ -71,13 +71,13 @@ fn without_times(call_log: &CallLog) -> Vec<Event> {
 struct Case<'a> {
     /// Makes a new policy, so that the drivers do not share a budget.
     policy: &'a dyn Fn() -> Policy,
-    meets: &'a [(Duration, Directive)],
+    outcomes: &'a [(Duration, Directive)],
 }
 
 impl Case<'_> {
-    fn meets(&self, number: u32) -> (Duration, Directive) {
-        let index = (number as usize - 1).min(self.meets.len() - 1);
-        self.meets[index]
+    fn outcome(&self, number: u32) -> (Duration, Directive) {
+        let index = (number as usize - 1).min(self.outcomes.len() - 1);
+        self.outcomes[index]
     }
 
     fn answer(number: u32, directive: Directive) -> Answer {
@@ -89,18 +89,19 @@ impl Case<'_> {
 
     /// The call log of the state machine alone.
     fn reference(&self) -> CallLog {
-        let meets = (1..=64).map(|number| {
-            let (after, directive) = self.meets(number);
-            testing::meets(directive).after(after)
+        let outcomes = (1..=64).map(|number| {
+            let (after, directive) = self.outcome(number);
+            testing::classified_as(directive).after(after)
         });
         let policy = (self.policy)();
-        let played = Play::new().call(Script::new(&policy, meets.collect::<Vec<Meets>>())).run();
+        let played =
+            Play::new().call(Script::new(&policy, outcomes.collect::<Vec<AttemptOutcome>>())).run();
         assert_eq!(played[0].unscripted(), None, "no script goes on for ever");
         played[0].call_log().clone()
     }
 
     async fn attempt(&self, number: u32) -> Answer {
-        let (took, directive) = self.meets(number);
+        let (took, directive) = self.outcome(number);
         if !took.is_zero() {
             tokio::time::sleep(took).await;
         }
@@ -148,7 +149,7 @@ impl Case<'_> {
     }
 
     fn blocking_attempt(&self, number: u32) -> Answer {
-        let (took, directive) = self.meets(number);
+        let (took, directive) = self.outcome(number);
         assert!(took <= ms(1), "a test does not sleep");
         std::thread::sleep(took);
         Case::answer(number, directive)
@@ -238,9 +239,9 @@ async fn driver_equivalence_for_every_short_script() {
         },
     ];
     let mut ends = Vec::new();
-    for meets in every_script(&[OK, FATAL, FAIL, SLOW_DOWN, STOP]) {
+    for outcomes in every_script(&[OK, FATAL, FAIL, SLOW_DOWN, STOP]) {
         for policy in policies {
-            let result_of_call = check(&Case { policy, meets: &meets }).await;
+            let result_of_call = check(&Case { policy, outcomes: &outcomes }).await;
             if !ends.contains(&result_of_call.stop_reason) {
                 ends.push(result_of_call.stop_reason);
             }
@@ -321,12 +322,12 @@ async fn driver_equivalence_for_every_kind_of_delay() {
             2,
         ),
     ];
-    for (policy, meets, stop_reason, attempts) in cases {
-        let result_of_call = check(&Case { policy, meets }).await;
+    for (policy, outcomes, stop_reason, attempts) in cases {
+        let result_of_call = check(&Case { policy, outcomes }).await;
         assert_eq!(
             (result_of_call.stop_reason, result_of_call.attempts),
             (stop_reason, attempts),
-            "{meets:?}"
+            "{outcomes:?}"
         );
     }
 }
@@ -383,12 +384,12 @@ async fn driver_equivalence_of_async_and_borrowing_cancellation() {
             3,
         ),
     ];
-    for (policy, meets, stop_reason, attempts) in cases {
-        let (result_of_call, _) = check_async(&Case { policy, meets }).await;
+    for (policy, outcomes, stop_reason, attempts) in cases {
+        let (result_of_call, _) = check_async(&Case { policy, outcomes }).await;
         assert_eq!(
             (result_of_call.stop_reason, result_of_call.attempts),
             (stop_reason, attempts),
-            "{meets:?}"
+            "{outcomes:?}"
         );
     }
 }

@@ -37,10 +37,10 @@ async fn run(
     let since = |(at, event): &(u64, Event)| (Duration::from_nanos(at - began), *event);
     let events: Vec<_> = call_log.events().iter().map(since).collect();
 
-    let meets = plan.iter().map(|(took, succeeds)| {
+    let outcomes = plan.iter().map(|(took, succeeds)| {
         if *succeeds { testing::succeeds() } else { testing::fails() }.after(*took)
     });
-    let played = Script::new(policy, meets).play();
+    let played = Script::new(policy, outcomes).play();
     let began = played.began();
     let since = |(at, event): &(u64, Event)| (Duration::from_nanos(at - began), *event);
     let expected: Vec<_> = played.call_log().events().iter().map(since).collect();

@@ -32,7 +32,7 @@ fn backoff_jitter_never_exceeds_the_cap() {
     ];
     for jitter in jitters {
         for u in [0.0, 0.5, 0.999_999] {
-            let _given = draws([u]);
+            let _guard = draws([u]);
             let policy = Policy::exponential(ms(60)).cap(ms(100)).attempts(6).jitter(jitter);
             let delays = delays(&free(policy));
             assert!(delays.iter().all(|delay| *delay <= ms(100)), "{jitter:?}: {delays:?}");
@@ -123,7 +123,7 @@ fn backoff_delays_are_exact_to_the_nanosecond() {
     assert_eq!(delays(&exact(Policy::constant(odd))), [odd, odd]);
     let policy = exact(Policy::exponential(odd).cap(s(9999)));
     assert_eq!(delays(&policy), [odd, odd * 2]);
-    let _given = draws([0.25]);
+    let _guard = draws([0.25]);
     let policy =
         free(Policy::constant(Duration::from_nanos(4_000_020)).jitter(Jitter::Full).attempts(2));
     assert_eq!(delays(&policy), [Duration::from_nanos(1_000_005)]);

@@ -39,7 +39,7 @@ pub(super) fn play(scenario: &Scenario) -> Actual {
         .start_paused(true)
         .build()
         .expect("a runtime without I/O needs nothing from the system");
-    let _given = draws(scenario.draws.iter().copied());
+    let _guard = draws(scenario.draws.iter().copied());
     runtime.block_on(async {
         let clock = ScaledClock::new(SLOWDOWN);
         let last_tokens = Cell::new(None);

@@ -87,7 +87,7 @@ fn on_pipe(setup: Setup<'_>, call_logs: CallLogMode) -> Observation {
         .start_paused(true)
         .build()
         .expect("a runtime without I/O needs nothing from the system");
-    let _given = draws(setup.scenario.draws.iter().copied());
+    let _guard = draws(setup.scenario.draws.iter().copied());
     runtime.block_on(async {
         let server = server(setup).on_pipe();
         let doors =

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use redial::testing::Given;
+use redial::testing::DrawsGuard;
 use redial::{Event, StopReason};
 use redial_core::Proof;
 use redial_echo::echo_client::EchoClient;
@@ -78,7 +78,7 @@ pub(crate) struct Harness {
     pub(crate) control: Control,
     pub(crate) client: TestClient,
     /// Fixes every random draw to 0.5 while it lives.
-    _draws: Given,
+    _draws: DrawsGuard,
 }
 
 impl Harness {

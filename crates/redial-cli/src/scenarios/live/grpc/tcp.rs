@@ -41,7 +41,7 @@ pub(in crate::scenarios) fn play_over_tcp(
     let client = sizes.client(time_scale.client(client));
     let setup = Setup { scenario, config: &config, client, time_scale, sizes };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let _given = draws(scenario.draws.iter().copied());
+    let _guard = draws(scenario.draws.iter().copied());
     runtime.block_on(async {
         let server = server(setup).listen((Ipv4Addr::LOCALHOST, 0)).await?;
         // A bound socket that does not listen refuses connections.
