@@ -1,4 +1,4 @@
-//! Failures, and how a classifier judges an outcome.
+//! Failures, and the classification of outcomes.
 
 use core::fmt;
 use core::time::Duration;

@@ -153,7 +153,7 @@ impl Classifier {
     /// });
     /// # let mut rules = rules;
     /// # let result: io::Result<()> = Err(io::Error::from_raw_os_error(35));
-    /// # assert!(redial::classify::ClassifyRule::judge(&mut rules, &result).is_some());
+    /// # assert!(redial::classify::ClassifyRule::classify(&mut rules, &result).is_some());
     /// ```
     #[must_use]
     pub const fn hook<F>(self, hook: F) -> WithHook<Self, F> {
@@ -184,7 +184,7 @@ impl Classifier {
 }
 
 impl<T, E: ServiceError + Error + 'static> ClassifyRule<T, E> for Classifier {
-    fn judge(&mut self, result: &Result<T, E>) -> Option<Directive> {
+    fn classify(&mut self, result: &Result<T, E>) -> Option<Directive> {
         let error = result.as_ref().err()?;
         self.failure(error).map(Directive::Retry)
     }
@@ -203,8 +203,8 @@ where
     C: ClassifyRule<T, E>,
     F: FnMut(&E) -> Option<Directive>,
 {
-    fn judge(&mut self, result: &Result<T, E>) -> Option<Directive> {
+    fn classify(&mut self, result: &Result<T, E>) -> Option<Directive> {
         let error = || result.as_ref().err();
-        self.rule.judge(result).or_else(|| (self.hook)(error()?))
+        self.rule.classify(result).or_else(|| (self.hook)(error()?))
     }
 }

@@ -87,7 +87,7 @@ impl IoErrors {
 }
 
 impl<T, E: Error + 'static> ClassifyRule<T, E> for IoErrors {
-    fn judge(&mut self, result: &Result<T, E>) -> Option<Directive> {
+    fn classify(&mut self, result: &Result<T, E>) -> Option<Directive> {
         let error = result.as_ref().err()?;
         io_failure(error).map(Directive::Retry)
     }

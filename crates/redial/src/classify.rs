@@ -130,13 +130,13 @@ pub trait Classify<T, E> {
     fn accept(&mut self, result: Result<T, E>) -> Result<T, Self::Rejected>;
 
     /// Classifies a result that was not accepted.
-    fn judge(&mut self, rejected: Self::Rejected) -> Classified<T, E, Self::Kept>;
+    fn classify_rejected(&mut self, rejected: Self::Rejected) -> Classified<T, E, Self::Kept>;
 
     /// Both steps.
     fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, Self::Kept> {
         match self.accept(result) {
             Ok(value) => Classified::Succeed(value),
-            Err(rejected) => self.judge(rejected),
+            Err(rejected) => self.classify_rejected(rejected),
         }
     }
 }
@@ -156,9 +156,9 @@ impl<T, E: Transient> Classify<T, E> for CallWhenToSayWhichErrorsAreRetried {
     }
 
     #[inline]
-    fn judge(&mut self, error: E) -> Classified<T, E, NoValue> {
+    fn classify_rejected(&mut self, error: E) -> Classified<T, E, NoValue> {
         let directive = error.failure().directive();
-        judged(error, directive)
+        classified(error, directive)
     }
 }
 
@@ -176,14 +176,14 @@ impl<T, E, W: IntoDirective, F: FnMut(&E) -> W> Classify<T, E> for When<F> {
     }
 
     #[inline]
-    fn judge(&mut self, error: E) -> Classified<T, E, NoValue> {
+    fn classify_rejected(&mut self, error: E) -> Classified<T, E, NoValue> {
         let directive = (self.0)(&error).directive();
-        judged(error, directive)
+        classified(error, directive)
     }
 }
 
 #[inline]
-fn judged<T, E, V>(error: E, directive: Directive) -> Classified<T, E, V> {
+fn classified<T, E, V>(error: E, directive: Directive) -> Classified<T, E, V> {
     match directive {
         Directive::Succeed => Classified::SucceedWith(error),
         Directive::Fail => Classified::Fail(Last::Error(error)),
@@ -211,8 +211,8 @@ where
         }
     }
 
-    fn judge(&mut self, rejected: Self::Rejected) -> Classified<T, E, T> {
-        match rejected.map_err(|rejected| self.1.judge(rejected)) {
+    fn classify_rejected(&mut self, rejected: Self::Rejected) -> Classified<T, E, T> {
+        match rejected.map_err(|rejected| self.1.classify_rejected(rejected)) {
             // The inner classifier accepts every value: it has rejected an error.
             Ok(value) | Err(Classified::Succeed(value)) => {
                 Classified::Retry(Failure::server(), Last::Value(value))
@@ -234,7 +234,7 @@ fn widen<E, V>(last: Last<E, NoValue>) -> Last<E, V> {
 /// A rule that classifies some results and leaves the others to the next rule.
 pub trait ClassifyRule<T, E> {
     /// Classifies the result; `None` leaves it to the next rule.
-    fn judge(&mut self, result: &Result<T, E>) -> Option<Directive>;
+    fn classify(&mut self, result: &Result<T, E>) -> Option<Directive>;
 
     /// Chains two rules: the first one that returns a directive decides.
     fn or<R: ClassifyRule<T, E>>(self, other: R) -> Or<Self, R>
@@ -246,7 +246,7 @@ pub trait ClassifyRule<T, E> {
 }
 
 impl<T, E, F: FnMut(&Result<T, E>) -> Option<Directive>> ClassifyRule<T, E> for F {
-    fn judge(&mut self, result: &Result<T, E>) -> Option<Directive> {
+    fn classify(&mut self, result: &Result<T, E>) -> Option<Directive> {
         self(result)
     }
 }
@@ -256,8 +256,8 @@ impl<T, E, F: FnMut(&Result<T, E>) -> Option<Directive>> ClassifyRule<T, E> for 
 pub struct Or<A, B>(A, B);
 
 impl<T, E, A: ClassifyRule<T, E>, B: ClassifyRule<T, E>> ClassifyRule<T, E> for Or<A, B> {
-    fn judge(&mut self, result: &Result<T, E>) -> Option<Directive> {
-        self.0.judge(result).or_else(|| self.1.judge(result))
+    fn classify(&mut self, result: &Result<T, E>) -> Option<Directive> {
+        self.0.classify(result).or_else(|| self.1.classify(result))
     }
 }
 
@@ -271,16 +271,16 @@ impl<T, E, R: ClassifyRule<T, E>> Classify<T, E> for Chain<R> {
     type Rejected = (Result<T, E>, Directive);
 
     fn accept(&mut self, result: Result<T, E>) -> Result<T, Self::Rejected> {
-        let directive = self.0.judge(&result);
+        let directive = self.0.classify(&result);
         match (result, directive) {
             (Ok(value), None | Some(Directive::Succeed)) => Ok(value),
             (result, directive) => Err((result, directive.unwrap_or(Directive::Fail))),
         }
     }
 
-    fn judge(&mut self, (result, directive): Self::Rejected) -> Classified<T, E, T> {
+    fn classify_rejected(&mut self, (result, directive): Self::Rejected) -> Classified<T, E, T> {
         match (result, directive) {
-            (Err(error), directive) => judged(error, directive),
+            (Err(error), directive) => classified(error, directive),
             (Ok(value), Directive::Succeed) => Classified::Succeed(value),
             (Ok(value), Directive::Fail) => Classified::Fail(Last::Value(value)),
             (Ok(value), Directive::Retry(failure)) => {

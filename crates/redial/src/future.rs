@@ -241,7 +241,7 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
         if !self.is_plain() {
-            let outcome = self.classify.judge(rejected);
+            let outcome = self.classify.classify_rejected(rejected);
             let now = self.read_clock(cell.as_mut());
             self.start_machine(cell.as_mut()).engine.handle_outcome(0, outcome, now);
             return self.poll_machine(cell, cx);
@@ -326,7 +326,7 @@ where
         mut cell: CellOf<'_, O, S>,
         decide: impl FnOnce(&Self, &Failure, CellOf<'_, O, S>) -> Verdict,
     ) -> ControlFlow<ResultOf<O, C, R>, Ns> {
-        let (failure, last) = match self.classify.judge(rejected) {
+        let (failure, last) = match self.classify.classify_rejected(rejected) {
             Classified::Succeed(value) => return ControlFlow::Break(self.succeed(value, &cell)),
             Classified::Retry(failure, last) => (failure, last),
             Classified::SucceedWith(error) => {

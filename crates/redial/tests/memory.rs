@@ -216,14 +216,14 @@ enum CallOptions {
 
 /// A call whose closures own heap memory.
 fn call<A: Body, Z: Body>(policy: &Policy, options: CallOptions) -> Call<'_> {
-    let (owned, judged) = (vec![7_u8; 100], "busy".to_owned());
+    let (owned, retryable) = (vec![7_u8; 100], "busy".to_owned());
     let call = policy
         .retry(move || {
             assert_eq!(owned.last(), Some(&7));
             assert!(env(|env| env.behaviour.get()) != Behaviour::Panic, "intended");
             Attempt::<A> { counted: Counted::new(), _pinned: PhantomPinned }
         })
-        .when(move |error: &String| *error == judged)
+        .when(move |error: &String| *error == retryable)
         .sleeping_on(Still::<Z>(PhantomData));
     match options {
         CallOptions::None => Box::pin(call.into_future()),

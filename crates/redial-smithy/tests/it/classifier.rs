@@ -151,8 +151,8 @@ fn io_errors_map_to_kind_and_stage() {
     for (kind, expected) in rows {
         assert_eq!(io_failure(&io::Error::from(kind)), expected, "{kind:?}");
         let result: io::Result<()> = Err(kind.into());
-        assert_eq!(io_errors().judge(&result), expected.map(Directive::Retry), "{kind:?}");
-        assert_eq!(classifier().judge(&result), expected.map(Directive::Retry), "{kind:?}");
+        assert_eq!(io_errors().classify(&result), expected.map(Directive::Retry), "{kind:?}");
+        assert_eq!(classifier().classify(&result), expected.map(Directive::Retry), "{kind:?}");
     }
 }
 
@@ -204,16 +204,19 @@ fn classifier_hook_runs_last_and_for_errors_only() {
         asked += 1;
         (error.kind() == ErrorKind::NotFound).then_some(Directive::Retry(Failure::server()))
     });
-    assert_eq!(rules.judge(&io::Result::Ok(())), None);
-    assert_eq!(rules.judge(&io::Result::<()>::Err(ErrorKind::NotFound.into())), retry);
-    assert_eq!(rules.judge(&io::Result::<()>::Err(ErrorKind::InvalidData.into())), None);
-    let known = rules.judge(&io::Result::<()>::Err(reset()));
+    assert_eq!(rules.classify(&io::Result::Ok(())), None);
+    assert_eq!(rules.classify(&io::Result::<()>::Err(ErrorKind::NotFound.into())), retry);
+    assert_eq!(rules.classify(&io::Result::<()>::Err(ErrorKind::InvalidData.into())), None);
+    let known = rules.classify(&io::Result::<()>::Err(reset()));
     assert_eq!(known, io_failure(&reset()).map(Directive::Retry));
     assert_eq!(asked, 2, "neither for a value nor for a classified error");
 
     let mut rules = io_errors().hook(|_: &io::Error| Some(Directive::Fail));
-    assert_eq!(rules.judge(&io::Result::<()>::Err(reset())), known);
-    assert_eq!(rules.judge(&io::Result::<()>::Err(ErrorKind::Other.into())), Some(Directive::Fail));
+    assert_eq!(rules.classify(&io::Result::<()>::Err(reset())), known);
+    assert_eq!(
+        rules.classify(&io::Result::<()>::Err(ErrorKind::Other.into())),
+        Some(Directive::Fail)
+    );
 }
 
 /// Runs a call whose attempts return the values of `next`.

@@ -63,17 +63,17 @@ enum At {
     /// When this attempt is polled.
     Poll(usize),
     /// When this attempt's result is classified.
-    Judging(usize),
+    Classifier(usize),
 }
 
 #[test]
 fn panic_in_operation_leaves_the_call_droppable() {
-    for at in [1, 2].into_iter().flat_map(|n| [At::Call(n), At::Poll(n), At::Judging(n)]) {
+    for at in [1, 2].into_iter().flat_map(|n| [At::Call(n), At::Poll(n), At::Classifier(n)]) {
         for machine in [false, true] {
             let (policy, clock, count) = (ten(), ManualClock::default(), Count::default());
             let owned = count.one();
             let mut calls = 0;
-            let judged = Cell::new(0);
+            let classified = Cell::new(0);
             let call = policy
                 .retry(|| {
                     calls += 1;
@@ -88,8 +88,8 @@ fn panic_in_operation_leaves_the_call_droppable() {
                     }
                 })
                 .when(|_: &Counted| {
-                    judged.set(judged.get() + 1);
-                    assert!(at != At::Judging(judged.get()), "intended");
+                    classified.set(classified.get() + 1);
+                    assert!(at != At::Classifier(classified.get()), "intended");
                     true
                 })
                 .sleeping_on(clock.clone());
@@ -105,7 +105,7 @@ fn panic_in_operation_leaves_the_call_droppable() {
             drop(owned);
             assert_eq!(count.alive(), 0, "{at:?}, machine: {machine}");
             let used =
-                if matches!(at, At::Call(1) | At::Poll(1) | At::Judging(1)) { 10. } else { 9. };
+                if matches!(at, At::Call(1) | At::Poll(1) | At::Classifier(1)) { 10. } else { 9. };
             assert_eq!(policy.tokens(0), Some(used), "{at:?}, machine: {machine}");
         }
     }
