@@ -71,7 +71,7 @@ async fn older_tonic_last_failure_is_returned_with_attempt_count() {
 #[tokio::test(start_paused = true)]
 async fn older_tonic_bidirectional_stream_is_replayed() {
     let (mut client, server) =
-        client([busy().once(redial_faults::grpc::Once::Request), Answer::echo()]);
+        client([busy().wait_for(redial_faults::grpc::WaitFor::Request), Answer::echo()]);
     client.ready().await.unwrap();
     let messages = ["a", "b", "c"].map(Bytes::from);
     let request = Request::new(tokio_stream::iter(messages.clone()));

@@ -119,7 +119,7 @@ fn server(arguments: &GrpcArguments) -> Result<Server, Vec<Diagnostic>> {
     match (&arguments.script, &arguments.scenario, &arguments.name) {
         (Some(path), ..) => script::script(path),
         (None, Some(path), Some(name)) => script::scenario(path, name).map(Server::new),
-        _ => Ok(Server::new(Script::new().otherwise(Answer::echo()))),
+        _ => Ok(Server::new(Script::new().default_answer(Answer::echo()))),
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use redial_faults::grpc::{Answer, How, Server, StatusNumber};
+//! use redial_faults::grpc::{Answer, Server, StatusNumber, StreamOutcome};
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?.block_on(async {
 //! let failure = Answer::trailers_only(StatusNumber::UNAVAILABLE).pushback("50");
@@ -17,8 +17,9 @@
 //! # let (response, _) = client.send_request(http::Request::post("http://a/b.C/D").body(()).unwrap(), true).unwrap();
 //! # response.await.unwrap();
 //! let record = server.shutdown().await;
-//! assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(StatusNumber::UNAVAILABLE)));
-//! assert_eq!(record.streams[0].end.unwrap().at, Duration::from_millis(5));
+//! let end = record.streams[0].end.unwrap();
+//! assert_eq!(end.outcome, StreamOutcome::Answered(Some(StatusNumber::UNAVAILABLE)));
+//! assert_eq!(end.at, Duration::from_millis(5));
 //! # std::io::Result::Ok(()) })?;
 //! # std::io::Result::Ok(())
 //! ```
@@ -33,7 +34,7 @@
 //! All times count from the arrival of the stream's request headers, on tokio's clock: exact on a
 //! paused clock and a pipe, in real time over TCP. A step starts when the frames before it are
 //! written to the socket. Before the first step, the server waits for the part of the request that
-//! [`Once`] names. While it waits it keeps reading the request, up to the limit of
+//! [`WaitFor`] names. While it waits it keeps reading the request, up to the limit of
 //! [`Answer::accepts`].
 //!
 //! On a paused clock: tokio rounds every sleep up to a millisecond, so scale up scripts that need
@@ -132,10 +133,10 @@ mod status_number;
 mod stream_handler;
 mod wire;
 
-pub use action::{Action, Close, Door, GoAway, Headers, LastStream, Once, Payload, Step};
+pub use action::{Action, Close, GoAway, Headers, LastStream, OnConnect, Payload, Step, WaitFor};
 pub use answer::Answer;
 pub use h2::Reason;
-pub use record::{Connection, Counts, End, How, Record, Reset, Stream, timeout};
+pub use record::{Connection, Counts, Record, Reset, Stream, StreamEnd, StreamOutcome, timeout};
 pub use script::{CALL_HEADER, CALLS_MAX, InvalidAnswer, Script};
 pub use server::{
     CONNECTIONS_OPEN_MAX, Connector, Handle, PAYLOAD_BYTES_KEPT, PIPE_BYTES, Pipe, STREAMS_KEPT,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use redial_faults::grpc::{How, Stream};
+use redial_faults::grpc::{Stream, StreamOutcome};
 use serde_json::json;
 
 pub(super) fn address(out: &mut dyn Write, address: SocketAddr, json: bool) -> io::Result<()> {
@@ -39,7 +39,12 @@ pub(super) fn stream(out: &mut dyn Write, stream: &Stream, json: bool) -> io::Re
         write!(out, ", half-closed")?;
     }
     if let Some(end) = stream.end {
-        write!(out, "; {} after {}", how(end.how), ms(end.at.saturating_sub(stream.arrived)))?;
+        write!(
+            out,
+            "; {} after {}",
+            outcome(end.outcome),
+            ms(end.at.saturating_sub(stream.arrived))
+        )?;
     }
     if stream.attempt.is_some() && !stream.scripted {
         write!(out, " (not in the script)")?;
@@ -56,16 +61,16 @@ fn ms(duration: Duration) -> impl Display {
     format!("{:.1} ms", duration.as_secs_f64() * 1000.0)
 }
 
-fn how(how: How) -> String {
-    match how {
-        How::Answered(Some(code)) => format!("answered {code}"),
-        How::Answered(None) => "answered without a status".to_owned(),
-        How::Reset(reason) => format!("reset with {reason:?}"),
-        How::ResetByClient(reason) => format!("reset by the client with {reason:?}"),
-        How::GoneAway(reason) => format!("sent away with {reason:?}"),
-        How::TooMany => "refused: too many streams".to_owned(),
-        How::Closed => "connection closed".to_owned(),
-        How::ClosedByClient => "connection closed by the client".to_owned(),
+fn outcome(outcome: StreamOutcome) -> String {
+    match outcome {
+        StreamOutcome::Answered(Some(code)) => format!("answered {code}"),
+        StreamOutcome::Answered(None) => "answered without a status".to_owned(),
+        StreamOutcome::Reset(reason) => format!("reset with {reason:?}"),
+        StreamOutcome::ResetByClient(reason) => format!("reset by the client with {reason:?}"),
+        StreamOutcome::GoneAway(reason) => format!("sent away with {reason:?}"),
+        StreamOutcome::TooManyStreams => "refused: too many streams".to_owned(),
+        StreamOutcome::Closed => "connection closed".to_owned(),
+        StreamOutcome::ClosedByClient => "connection closed by the client".to_owned(),
         other => format!("{other:?}"),
     }
 }

@@ -36,7 +36,7 @@ pub enum Action {
     /// Closes the connection.
     Close(Close),
     /// What happens when the client connects for this attempt; no stream arrives.
-    Door(Door),
+    OnConnect(OnConnect),
 }
 
 /// Response headers.
@@ -90,20 +90,20 @@ pub enum LastStream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
     /// Gracefully: everything written so far is delivered first.
-    Orderly,
+    Graceful,
     /// Immediately: a TCP reset, and unsent data is lost.
     Abrupt,
 }
 
 /// The part of the request that must arrive before the first step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Once {
+pub enum WaitFor {
     /// The request headers only.
     Headers,
     /// The headers and what the client sends with them: on a pipe everything that arrives at the
     /// same instant of the clock; on TCP until the request ends or pauses for 20 ms.
     #[default]
-    Quiet,
+    Idle,
     /// This many complete messages, or the end of the request.
     Messages(u64),
     /// The whole request, up to the client's half-close.
@@ -112,23 +112,26 @@ pub enum Once {
 
 /// What happens to a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Door {
+pub enum OnConnect {
     /// It is served.
     #[default]
-    Open,
+    Serve,
     /// It is refused. On a pipe only, since a listening socket cannot refuse.
-    Refused,
+    Refuse,
     /// It is accepted and closed immediately.
-    ClosedAtOnce,
+    CloseImmediately,
     /// It is accepted, and closed after the client's HTTP/2 preface.
-    ClosedAfterPreface,
+    CloseAfterPreface,
     /// It is accepted, and the server never sends anything.
-    Silent,
+    SendNothing,
 }
 
-impl Door {
+impl OnConnect {
     /// Whether the client can never write a request.
-    pub(super) const fn is_shut(self) -> bool {
-        matches!(self, Door::Refused | Door::ClosedAtOnce | Door::ClosedAfterPreface)
+    pub(super) const fn prevents_requests(self) -> bool {
+        matches!(
+            self,
+            OnConnect::Refuse | OnConnect::CloseImmediately | OnConnect::CloseAfterPreface
+        )
     }
 }

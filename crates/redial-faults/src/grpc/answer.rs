@@ -11,7 +11,9 @@ use h2::Reason;
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use super::action::{Action, Close, Door, GoAway, Headers, LastStream, Once, Payload, Step};
+use super::action::{
+    Action, Close, GoAway, Headers, LastStream, OnConnect, Payload, Step, WaitFor,
+};
 use super::status_number::StatusNumber;
 
 pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -31,12 +33,12 @@ pub(super) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-push
 /// let _ = Answer::headers().after(ms(1)).message("abc").trailers(StatusNumber::INTERNAL).after(ms(9));
 /// // Transport faults.
 /// let _ = Answer::reset(Reason::REFUSED_STREAM);
-/// let _ = Answer::go_away(LastStream::Below, Reason::NO_ERROR).then_close(Close::Orderly);
+/// let _ = Answer::go_away(LastStream::Below, Reason::NO_ERROR).then_close(Close::Graceful);
 /// let _ = Answer::hang();
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    pub(super) once: Once,
+    pub(super) wait_for: WaitFor,
     pub(super) accepts: Option<u64>,
     pub(super) steps: Vec<Step>,
 }
@@ -50,7 +52,7 @@ impl Answer {
     /// An answer made of these steps.
     #[must_use]
     pub fn of(steps: impl IntoIterator<Item = Step>) -> Answer {
-        Answer { once: Once::default(), accepts: None, steps: steps.into_iter().collect() }
+        Answer { wait_for: WaitFor::default(), accepts: None, steps: steps.into_iter().collect() }
     }
 
     fn first(action: Action) -> Answer {
@@ -154,8 +156,8 @@ impl Answer {
     /// answer to the previous attempt also sends a GOAWAY. An attempt that still arrives over an
     /// existing connection gets the default answer.
     #[must_use]
-    pub fn door(door: Door) -> Answer {
-        Answer::first(Action::Door(door))
+    pub fn on_connect(action: OnConnect) -> Answer {
+        Answer::first(Action::OnConnect(action))
     }
 
     /// The connection of this attempt is accepted, and closed before the server reads a request.
@@ -164,13 +166,13 @@ impl Answer {
     /// a race.
     #[must_use]
     pub fn unsent() -> Answer {
-        Answer::door(Door::ClosedAfterPreface)
+        Answer::on_connect(OnConnect::CloseAfterPreface)
     }
 
     /// The connection of this attempt is refused.
     #[must_use]
     pub fn unconnected() -> Answer {
-        Answer::door(Door::Refused)
+        Answer::on_connect(OnConnect::Refuse)
     }
 
     /// Adds a message.
@@ -318,8 +320,8 @@ impl Answer {
 
     /// Sets the part of the request that must arrive before the first step.
     #[must_use]
-    pub fn once(mut self, once: Once) -> Answer {
-        self.once = once;
+    pub fn wait_for(mut self, part: WaitFor) -> Answer {
+        self.wait_for = part;
         self
     }
 

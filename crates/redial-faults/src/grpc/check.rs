@@ -44,11 +44,11 @@ impl Answer {
 }
 
 fn next(stage: Stage, action: &Action, steps: usize) -> Result<Stage, &'static str> {
-    if let Action::Door(_) = action {
+    if let Action::OnConnect(_) = action {
         return if steps == 1 {
             Ok(Stage::Closed)
         } else {
-            Err("a door has no other steps: no stream arrives")
+            Err("a connect action (`door`) has no other steps: no stream arrives")
         };
     }
     match stage {
@@ -82,7 +82,9 @@ fn next(stage: Stage, action: &Action, steps: usize) -> Result<Stage, &'static s
         Action::Trailers(fields) => known(fields).map(|()| Stage::Ended),
         Action::EndStream | Action::Reset(_) => Ok(Stage::Ended),
         Action::Close(_) => Ok(Stage::Closed),
-        Action::Message(_) | Action::Data(_) | Action::GoAway(_) | Action::Door(_) => Ok(stage),
+        Action::Message(_) | Action::Data(_) | Action::GoAway(_) | Action::OnConnect(_) => {
+            Ok(stage)
+        }
     }
 }
 

@@ -14,10 +14,10 @@ use http::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
-use super::action::{Close, Door};
+use super::action::{Close, OnConnect};
 use super::frames::PREFACE_BYTES;
 use super::io::Io;
-use super::record::{How, Stream};
+use super::record::{Stream, StreamOutcome};
 use super::script::{CALL_HEADER, ConnectPlan};
 use super::shared::Shared;
 use super::stream_handler::StreamHandler;
@@ -63,9 +63,9 @@ pub(super) fn serve_connection(
     plan: &ConnectPlan,
     io: Io,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let (door, after) = (plan.door, plan.after);
+    let (on_connect, after) = (plan.on_connect, plan.after);
     let mut io = Some(io);
-    let now = after.is_zero() && door == Door::Open;
+    let now = after.is_zero() && on_connect == OnConnect::Serve;
     let handshaken =
         now.then(|| io.take()).flatten().map(|io| Http2Connection::new(&guard.shared, io));
     async move {
@@ -78,29 +78,29 @@ pub(super) fn serve_connection(
         }
         match (handshaken, io) {
             (Some(connection), _) => connection.serve(guard).await,
-            (None, Some(io)) => serve_door(door, guard, io).await,
+            (None, Some(io)) => run_on_connect(on_connect, guard, io).await,
             (None, None) => {}
         }
     }
 }
 
-async fn serve_door(door: Door, guard: ConnectionGuard, mut io: Io) {
+async fn run_on_connect(on_connect: OnConnect, guard: ConnectionGuard, mut io: Io) {
     let shared = guard.shared.clone();
-    match door {
-        Door::Open => Http2Connection::new(&shared, io).serve(guard).await,
-        Door::Refused | Door::ClosedAtOnce => {}
-        Door::ClosedAfterPreface => {
+    match on_connect {
+        OnConnect::Serve => Http2Connection::new(&shared, io).serve(guard).await,
+        OnConnect::Refuse | OnConnect::CloseImmediately => {}
+        OnConnect::CloseAfterPreface => {
             let mut preface = [0; PREFACE_BYTES];
             tokio::select! {
                 () = shared.stopped() => {}
                 read = io.read_exact(&mut preface) => {
                     if read.is_ok() {
-                        close_orderly(io, &[], guard).await;
+                        close_gracefully(io, &[], guard).await;
                     }
                 }
             }
         }
-        Door::Silent => {
+        OnConnect::SendNothing => {
             tokio::select! {
                 () = shared.stopped() => {}
                 () = drain(&mut io) => {}
@@ -116,7 +116,7 @@ async fn drain(io: &mut Io) {
 }
 
 /// Closes a connection so that everything written is delivered, if the client reads.
-async fn close_orderly(mut io: Io, rest: &[u8], guard: ConnectionGuard) {
+async fn close_gracefully(mut io: Io, rest: &[u8], guard: ConnectionGuard) {
     let shared = guard.shared.clone();
     let last = async { io.write_all(rest).await.is_ok() && io.shutdown().await.is_ok() };
     let written = timeout(LINGER, last).await.unwrap_or(false);
@@ -175,12 +175,12 @@ impl Http2Connection {
         let how = tokio::select! {
             biased;
             how = wire.closing() => Some(how),
-            () = shared.stopped() => Some(Close::Orderly),
+            () = shared.stopped() => Some(Close::Graceful),
             () = connection.accept(handshake_state) => None,
         };
         let ended = if how.is_some() { StreamEnded::Closed } else { StreamEnded::ClosedByClient };
         match (how, wire.take(ended)) {
-            (Some(Close::Orderly), Some((io, rest))) => close_orderly(io, &rest, guard).await,
+            (Some(Close::Graceful), Some((io, rest))) => close_gracefully(io, &rest, guard).await,
             (Some(Close::Abrupt), Some((io, _))) => io.abort(),
             _ => {}
         }
@@ -211,8 +211,8 @@ impl StreamAcceptor {
     fn arrived(&self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let id = respond.stream_id().as_u32();
         let rejected = match self.wire.stream_ended(id) {
-            Some(StreamEnded::GoneAway(reason)) => Some(How::GoneAway(reason)),
-            _ => self.wire.over_limit(id).then_some(How::TooMany),
+            Some(StreamEnded::GoneAway(reason)) => Some(StreamOutcome::GoneAway(reason)),
+            _ => self.wire.over_limit(id).then_some(StreamOutcome::TooManyStreams),
         };
         let (head, body) = request.into_parts();
         let call = head
@@ -238,12 +238,12 @@ impl StreamAcceptor {
             end: None,
         };
         let (number, next) = self.shared.arrive(stream, rejected.is_some());
-        if let Some(how) = rejected {
-            if how == How::TooMany {
+        if let Some(outcome) = rejected {
+            if outcome == StreamOutcome::TooManyStreams {
                 respond.send_reset(Reason::REFUSED_STREAM);
             }
             self.wire.forget(id);
-            self.shared.end(number, how);
+            self.shared.end(number, outcome);
         }
         if let Some(next) = next {
             let handler = StreamHandler::new(

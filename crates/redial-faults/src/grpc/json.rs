@@ -17,7 +17,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
 use self::values::{Ms, door};
-use super::action::Door;
+use super::action::OnConnect;
 use super::answer::Answer;
 use super::script::Script;
 use super::server::Server;
@@ -55,7 +55,7 @@ impl Default for File {
 #[serde(deny_unknown_fields, expecting = r#"an object like {"door": "refused"}"#)]
 struct ConnectPlan {
     #[serde(deserialize_with = "door")]
-    door: Door,
+    door: OnConnect,
     #[serde(default)]
     after: Ms,
 }
@@ -63,7 +63,7 @@ struct ConnectPlan {
 /// Checked here so that the error has a position in the file.
 fn default_answer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Answer>, D::Error> {
     let answer = Answer::deserialize(from)?;
-    Script::new().otherwise(answer.clone()).check().map_err(D::Error::custom)?;
+    Script::new().default_answer(answer.clone()).check().map_err(D::Error::custom)?;
     Ok(Some(answer))
 }
 
@@ -76,13 +76,13 @@ impl<'de> Deserialize<'de> for Server {
             script = script.call(&name, answers);
         }
         for ConnectPlan { door, after } in file.doors {
-            script = script.door(door, after.0);
+            script = script.on_connect(door, after.0);
         }
         if file.in_turn {
             script = script.in_turn();
         }
         if let Some(otherwise) = file.otherwise {
-            script = script.otherwise(otherwise);
+            script = script.default_answer(otherwise);
         }
         // Each answer was checked when it was read.
         let server = Server::new(script);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use h2::Reason;
 use http::HeaderMap;
 
-use super::action::Door;
+use super::action::OnConnect;
 use super::status_number::StatusNumber;
 
 /// A snapshot of everything recorded so far.
@@ -73,7 +73,7 @@ pub struct Stream {
     /// When and with which code the client reset it.
     pub reset: Option<Reset>,
     /// When and how it ended; `None` while it is open.
-    pub end: Option<End>,
+    pub end: Option<StreamEnd>,
 }
 
 /// `RST_STREAM` from the client.
@@ -87,17 +87,17 @@ pub struct Reset {
 
 /// The end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct StreamEnd {
     /// When.
     pub at: Duration,
-    /// How.
-    pub how: How,
+    /// How it ended.
+    pub outcome: StreamOutcome,
 }
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum How {
+pub enum StreamOutcome {
     /// The server ended it with `END_STREAM`, and with this status if it sent a numeric one.
     Answered(Option<StatusNumber>),
     /// The server reset it.
@@ -107,7 +107,7 @@ pub enum How {
     /// It was above the last stream of a GOAWAY.
     GoneAway(Reason),
     /// It was refused because too many streams were open.
-    TooMany,
+    TooManyStreams,
     /// The server closed the connection.
     Closed,
     /// The client closed the connection, or it broke.
@@ -121,9 +121,9 @@ pub struct Connection {
     /// Its number, from 1.
     pub number: u64,
     /// How it was treated.
-    pub door: Door,
-    /// The attempt that it consumed, if its door belonged to one: the call's name and the attempt's
-    /// number.
+    pub on_connect: OnConnect,
+    /// The attempt that it consumed, if its connect action belonged to one: the name of the call
+    /// and the number of the attempt.
     pub attempt: Option<(Option<String>, u64)>,
     /// When the client requested it.
     pub opened: Duration,

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-use super::action::{Action, Door, Step};
+use super::action::{Action, OnConnect, Step};
 use super::answer::Answer;
 use super::status_number::StatusNumber;
 
@@ -21,7 +21,7 @@ pub const CALLS_MAX: usize = 100_000;
 ///
 /// ```
 /// use std::time::Duration;
-/// use redial_faults::grpc::{Answer, Door, Script, StatusNumber};
+/// use redial_faults::grpc::{Answer, OnConnect, Script, StatusNumber};
 ///
 /// // For calls without a name: two attempts fail, the third succeeds.
 /// let failure = Answer::trailers_only(StatusNumber::UNAVAILABLE);
@@ -30,9 +30,9 @@ pub const CALLS_MAX: usize = 100_000;
 ///     // For the call whose attempts carry `x-redial-call: slow`.
 ///     .call("slow", [Answer::hang(), Answer::reply("late").after(Duration::from_millis(5))])
 ///     // The first connection is closed before a request can be written.
-///     .door(Door::ClosedAfterPreface, Duration::ZERO)
+///     .on_connect(OnConnect::CloseAfterPreface, Duration::ZERO)
 ///     // For every attempt that no list has an answer for.
-///     .otherwise(Answer::echo());
+///     .default_answer(Answer::echo());
 /// # let _ = script;
 /// ```
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub struct Script {
     call_index: HashMap<String, usize>,
     /// For names over [`CALLS_MAX`].
     overflow: Queue,
-    doors: VecDeque<(Door, Duration)>,
+    on_connect: VecDeque<(OnConnect, Duration)>,
     in_turn: bool,
     default: Answer,
 }
@@ -73,14 +73,14 @@ pub(super) struct NextAnswer {
     pub(super) answer: Answer,
     pub(super) attempt: u64,
     pub(super) scripted: bool,
-    /// Whether the next attempt of the call has a door and needs a new connection.
-    pub(super) next_is_door: bool,
+    /// Whether the next attempt of the call has a connect action, and so needs a new connection.
+    pub(super) next_needs_connection: bool,
 }
 
 /// How to treat a new connection.
 #[derive(Debug, Default)]
 pub(super) struct ConnectPlan {
-    pub(super) door: Door,
+    pub(super) on_connect: OnConnect,
     pub(super) after: Duration,
     /// The attempt that this consumed.
     pub(super) attempt: Option<(Option<String>, u64)>,
@@ -102,7 +102,7 @@ impl Script {
             calls: Vec::new(),
             call_index: HashMap::new(),
             overflow: Queue::default(),
-            doors: VecDeque::new(),
+            on_connect: VecDeque::new(),
             in_turn: false,
             default: Answer::trailers_only(StatusNumber::INTERNAL).text("unscripted attempt"),
         }
@@ -130,17 +130,17 @@ impl Script {
         self
     }
 
-    /// Adds the treatment of one connection, applied this long after the client connects. The first
-    /// connection gets the first door, and so on; later connections are served.
+    /// Adds the action for one connection, applied this long after the client connects. The first
+    /// connection gets the first action, and so on; later connections are served.
     #[must_use]
-    pub fn door(mut self, door: Door, after: Duration) -> Script {
-        self.doors.push_back((door, after));
+    pub fn on_connect(mut self, action: OnConnect, after: Duration) -> Script {
+        self.on_connect.push_back((action, after));
         self
     }
 
     /// Sets the answer for every attempt that is not listed.
     #[must_use]
-    pub fn otherwise(mut self, default: Answer) -> Script {
+    pub fn default_answer(mut self, default: Answer) -> Script {
         self.default = default;
         self
     }
@@ -150,8 +150,10 @@ impl Script {
     /// # Errors
     /// The steps of an answer contradict each other.
     pub fn check(&self) -> Result<(), InvalidAnswer> {
-        if self.default.is_door() {
-            return Err(InvalidAnswer("the default answer needs a stream: it is no door"));
+        if self.default.is_connect_action() {
+            return Err(InvalidAnswer(
+                "the default answer needs a stream: it cannot be a connect action (`door`)",
+            ));
         }
         let calls = self.calls.iter().map(|(_, queue)| queue).chain([&self.unnamed]);
         let mut answers = calls.flat_map(|queue| &queue.answers).chain([&self.default]);
@@ -160,10 +162,13 @@ impl Script {
 
     /// Whether any connection is to be refused.
     pub(super) fn refuses(&self) -> bool {
-        let refused = |answer: &Answer| answer.as_door().is_some_and(|(it, _)| it == Door::Refused);
+        let refused = |answer: &Answer| {
+            answer.connect_action().is_some_and(|(it, _)| it == OnConnect::Refuse)
+        };
         let calls = self.calls.iter().map(|(_, queue)| queue).chain([&self.unnamed]);
         let mut answers = calls.flat_map(|queue| &queue.answers);
-        answers.any(refused) || self.doors.iter().any(|(door, _)| *door == Door::Refused)
+        answers.any(refused)
+            || self.on_connect.iter().any(|(action, _)| *action == OnConnect::Refuse)
     }
 
     pub(super) fn add(&mut self, name: Option<&str>, answers: impl IntoIterator<Item = Answer>) {
@@ -195,44 +200,48 @@ impl Script {
         };
         queue.used += 1;
         let attempt = queue.used;
-        // An attempt with a door arrived over an existing connection: its door is skipped.
-        let answer = queue.answers.pop_front().filter(|answer| !answer.is_door());
-        let next_is_door = queue.answers.front().is_some_and(Answer::is_door);
+        // The attempt arrived over an existing connection: its connect action is skipped.
+        let answer = queue.answers.pop_front().filter(|answer| !answer.is_connect_action());
+        let next_needs_connection = queue.answers.front().is_some_and(Answer::is_connect_action);
         NextAnswer {
             scripted: answer.is_some(),
             answer: answer.unwrap_or_else(|| self.default.clone()),
             attempt,
-            next_is_door,
+            next_needs_connection,
         }
     }
 
     /// How to treat the next connection.
     pub(super) fn plan_connection(&mut self) -> ConnectPlan {
-        if let Some((door, after)) = self.doors.pop_front() {
-            return ConnectPlan { door, after, attempt: None };
+        if let Some((action, after)) = self.on_connect.pop_front() {
+            return ConnectPlan { on_connect: action, after, attempt: None };
         }
         let named = self.calls.iter_mut().map(|(name, queue)| (Some(&*name), queue));
         let mut calls = std::iter::once((None, &mut self.unnamed)).chain(named);
         let plan = calls.find_map(|(name, queue)| {
-            let (door, after) = queue.answers.front()?.as_door()?;
+            let (action, after) = queue.answers.front()?.connect_action()?;
             queue.answers.pop_front();
             queue.used += 1;
-            Some(ConnectPlan { door, after, attempt: Some((name.cloned(), queue.used)) })
+            Some(ConnectPlan {
+                on_connect: action,
+                after,
+                attempt: Some((name.cloned(), queue.used)),
+            })
         });
         plan.unwrap_or_default()
     }
 }
 
 impl Answer {
-    fn as_door(&self) -> Option<(Door, Duration)> {
+    fn connect_action(&self) -> Option<(OnConnect, Duration)> {
         match self.steps.first()? {
-            Step { after, action: Action::Door(door) } => Some((*door, *after)),
+            Step { after, action: Action::OnConnect(action) } => Some((*action, *after)),
             _ => None,
         }
     }
 
-    fn is_door(&self) -> bool {
-        self.as_door().is_some()
+    fn is_connect_action(&self) -> bool {
+        self.connect_action().is_some()
     }
 }
 

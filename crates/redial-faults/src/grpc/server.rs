@@ -8,7 +8,7 @@ use tokio::io::DuplexStream;
 use tokio::net::{TcpListener, ToSocketAddrs};
 use tokio::time::sleep;
 
-use super::action::Door;
+use super::action::OnConnect;
 use super::answer::Answer;
 use super::connection::{self, ConnectionGuard};
 use super::io::Io;
@@ -97,7 +97,7 @@ impl Server {
 
     /// Runs in memory. Its connections are tasks of the runtime in which they are opened.
     pub fn on_pipe(self) -> Handle<Pipe> {
-        Handle { shared: Shared::new(self.script, self.options), door: Pipe(()) }
+        Handle { shared: Shared::new(self.script, self.options), transport: Pipe(()) }
     }
 
     /// Runs on a listening socket.
@@ -114,7 +114,7 @@ impl Server {
         let addr = listener.local_addr()?;
         let shared = Shared::new(self.script, self.options);
         tokio::spawn(accept(shared.clone(), listener));
-        Ok(Handle { shared, door: Tcp { addr } })
+        Ok(Handle { shared, transport: Tcp { addr } })
     }
 }
 
@@ -141,7 +141,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
 #[derive(Debug)]
 pub struct Handle<D> {
     shared: Arc<Shared>,
-    door: D,
+    transport: D,
 }
 
 /// The transport of a server in memory.
@@ -236,7 +236,7 @@ impl Handle<Pipe> {
     /// Returns a cloneable connector for clients that connect on demand.
     #[must_use]
     pub fn connector(&self) -> Connector {
-        let Pipe(()) = self.door;
+        let Pipe(()) = self.transport;
         Connector { shared: self.shared.clone() }
     }
 }
@@ -245,7 +245,7 @@ impl Handle<Tcp> {
     /// The address of the listening socket.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
-        self.door.addr
+        self.transport.addr
     }
 }
 
@@ -285,11 +285,11 @@ impl Connector {
     /// A cancelled connection has still consumed its entry in the script.
     pub async fn connect(&self) -> io::Result<DuplexStream> {
         let (guard, mut plan) = ConnectionGuard::new(self.shared.clone());
-        if plan.door.is_shut() && !plan.after.is_zero() {
+        if plan.on_connect.prevents_requests() && !plan.after.is_zero() {
             // A client with a connection may write a request into it, however soon it is closed.
             sleep(std::mem::take(&mut plan.after)).await;
         }
-        if plan.door == Door::Refused {
+        if plan.on_connect == OnConnect::Refuse {
             drop(guard);
             return Err(io::ErrorKind::ConnectionRefused.into());
         }

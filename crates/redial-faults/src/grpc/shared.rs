@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::action::Door;
-use super::record::{Connection, Counts, End, How, Record, Stream};
+use super::action::OnConnect;
+use super::record::{Connection, Counts, Record, Stream, StreamEnd, StreamOutcome};
 use super::script::{ConnectPlan, NextAnswer, Script};
 use super::server::CONNECTIONS_OPEN_MAX;
 
@@ -96,13 +96,19 @@ impl Shared {
         let plan = if state.counts.connections_open < CONNECTIONS_OPEN_MAX {
             state.script.plan_connection()
         } else {
-            ConnectPlan { door: Door::ClosedAtOnce, ..ConnectPlan::default() }
+            ConnectPlan { on_connect: OnConnect::CloseImmediately, ..ConnectPlan::default() }
         };
         state.counts.connections += 1;
         state.counts.connections_open += 1;
         let number = state.counts.connections;
-        let (door, attempt) = (plan.door, plan.attempt.clone());
-        state.connections.push_back(Connection { number, door, attempt, opened, closed: None });
+        let (on_connect, attempt) = (plan.on_connect, plan.attempt.clone());
+        state.connections.push_back(Connection {
+            number,
+            on_connect,
+            attempt,
+            opened,
+            closed: None,
+        });
         forget_oldest(&mut state.connections, self.options.streams_kept, |it| it.closed.is_some());
         drop(state);
         self.changed.notify_waiters();
@@ -151,14 +157,14 @@ impl Shared {
     }
 
     /// Records the end of a stream.
-    pub(super) fn end(&self, number: u64, how: How) {
+    pub(super) fn end(&self, number: u64, outcome: StreamOutcome) {
         let at = self.now();
         let mut state = self.state();
         state.counts.streams_open = state.counts.streams_open.saturating_sub(1);
         let mut ended = None;
         if let Ok(index) = state.streams.binary_search_by_key(&number, |it| it.number) {
             let stream = &mut state.streams[index];
-            stream.end = Some(End { at, how });
+            stream.end = Some(StreamEnd { at, outcome });
             ended = self.options.on_end.is_some().then(|| stream.clone());
         }
         drop(state);

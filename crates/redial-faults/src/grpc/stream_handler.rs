@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use self::request::WindowLimit;
 use super::action::{Action, Headers, Payload};
 use super::answer::{Answer, GRPC_MESSAGE, GRPC_STATUS};
-use super::record::{How, Reset};
+use super::record::{Reset, StreamOutcome};
 use super::request_decoder::{PREFIX_BYTES, RequestDecoder};
 use super::script::NextAnswer;
 use super::shared::Shared;
@@ -76,43 +76,49 @@ impl StreamHandler {
 
     /// Runs the answer to its end.
     pub(super) async fn run(mut self, next: NextAnswer) {
-        let how = match self.answer(&next.answer, next.next_is_door).await {
-            Ok(how) => how,
+        let outcome = match self.answer(&next.answer, next.next_needs_connection).await {
+            Ok(outcome) => outcome,
             Err(ended) => self.record_end(ended),
         };
         let StreamHandler { shared, wire, number, id, .. } = &self;
         // The wire first: once the record has the end, the stream must be gone from the wire too.
         wire.forget(*id);
-        shared.end(*number, how);
+        shared.end(*number, outcome);
     }
 
-    fn record_end(&self, ended: StreamEnded) -> How {
+    fn record_end(&self, ended: StreamEnded) -> StreamOutcome {
         match ended {
             StreamEnded::Reset(at, reason) => {
                 let at = self.shared.since_start(at);
                 self.shared
                     .update_stream(self.number, |stream| stream.reset = Some(Reset { at, reason }));
-                How::ResetByClient(reason)
+                StreamOutcome::ResetByClient(reason)
             }
-            StreamEnded::GoneAway(reason) => How::GoneAway(reason),
+            StreamEnded::GoneAway(reason) => StreamOutcome::GoneAway(reason),
             // After a GOAWAY that excluded it, the stream ended before the connection did.
-            StreamEnded::Closed => self.goaway_reason.map_or(How::Closed, How::GoneAway),
+            StreamEnded::Closed => {
+                self.goaway_reason.map_or(StreamOutcome::Closed, StreamOutcome::GoneAway)
+            }
             StreamEnded::ClosedByClient => {
-                self.goaway_reason.map_or(How::ClosedByClient, How::GoneAway)
+                self.goaway_reason.map_or(StreamOutcome::ClosedByClient, StreamOutcome::GoneAway)
             }
         }
     }
 
-    async fn answer(&mut self, answer: &Answer, retire: bool) -> Result<How, StreamEnded> {
+    async fn answer(
+        &mut self,
+        answer: &Answer,
+        retire: bool,
+    ) -> Result<StreamOutcome, StreamEnded> {
         if answer.echoes() {
             self.decoder.keep_for_echo();
         }
         self.open_window(answer.accepts);
-        self.wait_for(answer.once).await?;
-        let mut how = None;
+        self.wait_for(answer.wait_for).await?;
+        let mut outcome = None;
         for (index, step) in answer.steps.iter().enumerate() {
             // After the end of the stream only actions on the connection remain.
-            if how.is_some() && !matches!(step.action, Action::GoAway(_) | Action::Close(_)) {
+            if outcome.is_some() && !matches!(step.action, Action::GoAway(_) | Action::Close(_)) {
                 continue;
             }
             self.wait(step.after).await?;
@@ -120,26 +126,26 @@ impl StreamHandler {
             if retire && index + 1 == answer.steps.len() {
                 self.wire.retire(self.id);
             }
-            how = self.run_action(&step.action).await?.or(how);
+            outcome = self.run_action(&step.action).await?.or(outcome);
         }
-        let Some(how) = how else {
+        let Some(outcome) = outcome else {
             // It hangs, or a GOAWAY marked it as unprocessed.
             return match self.goaway_reason {
-                Some(reason) => Ok(How::GoneAway(reason)),
-                None => self.until(|_| false, None).await.map(|()| How::Closed),
+                Some(reason) => Ok(StreamOutcome::GoneAway(reason)),
+                None => self.until(|_| false, None).await.map(|()| StreamOutcome::Closed),
             };
         };
-        if how != How::Closed {
+        if outcome != StreamOutcome::Closed {
             self.wait_sent().await?;
         }
-        if matches!(how, How::Answered(_)) && !self.decoder.half_closed {
+        if matches!(outcome, StreamOutcome::Answered(_)) && !self.decoder.half_closed {
             // As gRPC servers do: the rest of the request will not be read.
             self.reset(Reason::NO_ERROR);
         }
-        Ok(how)
+        Ok(outcome)
     }
 
-    async fn run_action(&mut self, action: &Action) -> Result<Option<How>, StreamEnded> {
+    async fn run_action(&mut self, action: &Action) -> Result<Option<StreamOutcome>, StreamEnded> {
         match action {
             Action::Headers(headers) => Ok(self.headers(headers)),
             Action::Message(Payload::Bytes(payload)) => Ok(self.message(payload)),
@@ -149,11 +155,11 @@ impl StreamHandler {
             Action::Trailers(fields) => Ok(self.trailers(fields.clone())),
             Action::EndStream => {
                 let failed = self.data(Bytes::new(), true);
-                Ok(failed.or(Some(How::Answered(None))))
+                Ok(failed.or(Some(StreamOutcome::Answered(None))))
             }
             Action::Reset(reason) => {
                 self.reset(*reason);
-                Ok(Some(How::Reset(*reason)))
+                Ok(Some(StreamOutcome::Reset(*reason)))
             }
             Action::GoAway(go_away) => {
                 self.wire.go_away(self.id, go_away);
@@ -164,14 +170,14 @@ impl StreamHandler {
             }
             Action::Close(how) => {
                 self.wire.close(*how);
-                Ok(Some(How::Closed))
+                Ok(Some(StreamOutcome::Closed))
             }
-            // Doors are applied when the client connects.
-            Action::Door(_) => Ok(None),
+            // Applied when the client connects.
+            Action::OnConnect(_) => Ok(None),
         }
     }
 
-    fn headers(&mut self, headers: &Headers) -> Option<How> {
+    fn headers(&mut self, headers: &Headers) -> Option<StreamOutcome> {
         let Headers { status, fields, end_stream } = headers;
         let mut response = Response::new(());
         *response.status_mut() = *status;
@@ -182,10 +188,10 @@ impl StreamHandler {
         }
         self.sent.headers += 1;
         self.sent.ends += u32::from(*end_stream);
-        end_stream.then(|| How::Answered(status_of(fields)))
+        end_stream.then(|| StreamOutcome::Answered(status_of(fields)))
     }
 
-    fn message(&mut self, payload: &Bytes) -> Option<How> {
+    fn message(&mut self, payload: &Bytes) -> Option<StreamOutcome> {
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let mut message = BytesMut::with_capacity(PREFIX_BYTES + payload.len());
         message.put_u8(0);
@@ -194,7 +200,7 @@ impl StreamHandler {
         self.data(message.freeze(), false)
     }
 
-    fn data(&mut self, bytes: Bytes, end_stream: bool) -> Option<How> {
+    fn data(&mut self, bytes: Bytes, end_stream: bool) -> Option<StreamOutcome> {
         let length = bytes.len() as u64;
         match self.send.as_mut().map(|send| send.send_data(bytes, end_stream)) {
             Some(Ok(())) => {}
@@ -205,7 +211,7 @@ impl StreamHandler {
         None
     }
 
-    fn trailers(&mut self, fields: HeaderMap) -> Option<How> {
+    fn trailers(&mut self, fields: HeaderMap) -> Option<StreamOutcome> {
         let status = status_of(&fields);
         match self.send.as_mut().map(|send| send.send_trailers(fields)) {
             Some(Ok(())) => {}
@@ -213,7 +219,7 @@ impl StreamHandler {
         }
         self.sent.headers += 1;
         self.sent.ends += 1;
-        Some(How::Answered(status))
+        Some(StreamOutcome::Answered(status))
     }
 
     fn reset(&mut self, reason: Reason) {
@@ -225,21 +231,21 @@ impl StreamHandler {
     }
 
     /// `h2` refused to send, because the stream has ended or because HTTP/2 forbids it.
-    fn broken(&mut self) -> Option<How> {
+    fn broken(&mut self) -> Option<StreamOutcome> {
         self.reset(Reason::INTERNAL_ERROR);
-        Some(How::Reset(Reason::INTERNAL_ERROR))
+        Some(StreamOutcome::Reset(Reason::INTERNAL_ERROR))
     }
 
-    async fn echo_one(&mut self) -> Result<Option<How>, StreamEnded> {
+    async fn echo_one(&mut self) -> Result<Option<StreamOutcome>, StreamEnded> {
         self.until(|it| it.decoder.has_echo() || it.decoder.half_closed, None).await?;
         Ok(self.echo_next())
     }
 
-    async fn echo_rest(&mut self) -> Result<Option<How>, StreamEnded> {
+    async fn echo_rest(&mut self) -> Result<Option<StreamOutcome>, StreamEnded> {
         loop {
             self.until(|it| it.decoder.has_echo() || it.decoder.half_closed, None).await?;
-            if let Some(how) = self.echo_next() {
-                return Ok(Some(how));
+            if let Some(outcome) = self.echo_next() {
+                return Ok(Some(outcome));
             }
             if !self.decoder.has_echo() && self.decoder.half_closed {
                 return Ok(None);
@@ -249,7 +255,7 @@ impl StreamHandler {
         }
     }
 
-    fn echo_next(&mut self) -> Option<How> {
+    fn echo_next(&mut self) -> Option<StreamOutcome> {
         if self.decoder.overflows() {
             let mut fields = HeaderMap::new();
             fields.insert(GRPC_STATUS, StatusNumber::RESOURCE_EXHAUSTED.0.into());

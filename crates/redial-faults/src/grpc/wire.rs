@@ -166,7 +166,7 @@ impl Wire {
             let close = {
                 let state = self.state();
                 let retired = state.retiring && state.streams.values().all(|stream| stream.done);
-                state.close.or(retired.then_some(Close::Orderly))
+                state.close.or(retired.then_some(Close::Graceful))
             };
             match close {
                 Some(how) => return how,

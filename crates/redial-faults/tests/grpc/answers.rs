@@ -1,7 +1,7 @@
 //! Answers as a gRPC server gives them: Trailers-Only, headers first, messages, trailers.
 
 use http::StatusCode;
-use redial_faults::grpc::{Answer, How, StatusNumber};
+use redial_faults::grpc::{Answer, StatusNumber, StreamOutcome};
 
 use super::raw::{Client, message, ms, serve};
 
@@ -26,7 +26,10 @@ async fn answer_trailers_only_is_one_headers_frame() {
     let record = server.shutdown().await;
     let [stream] = &record.streams[..] else { panic!("{record:?}") };
     assert_eq!((stream.messages, stream.bytes), (1, 6));
-    assert_eq!(stream.end.unwrap().how, How::Answered(Some(StatusNumber::UNAVAILABLE)));
+    assert_eq!(
+        stream.end.unwrap().outcome,
+        StreamOutcome::Answered(Some(StatusNumber::UNAVAILABLE))
+    );
     assert_eq!(stream.end.unwrap().at, ms(5));
 }
 
@@ -98,8 +101,12 @@ async fn answer_echo_of_a_large_message_is_resource_exhausted() {
     assert_eq!(seen.trailer("grpc-status"), Some("8"));
     assert_eq!(seen.trailer("grpc-message"), Some("more than an echo can hold"));
     let record = server.shutdown().await;
-    let how = How::Answered(Some(StatusNumber::RESOURCE_EXHAUSTED));
-    assert_eq!(record.streams[1].end.unwrap().how, how, "the script's own trailers do not follow");
+    let how = StreamOutcome::Answered(Some(StatusNumber::RESOURCE_EXHAUSTED));
+    assert_eq!(
+        record.streams[1].end.unwrap().outcome,
+        how,
+        "the script's own trailers do not follow"
+    );
 }
 
 #[tokio::test(start_paused = true)]

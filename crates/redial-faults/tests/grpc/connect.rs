@@ -2,20 +2,22 @@
 
 use std::io::ErrorKind;
 
-use redial_faults::grpc::{Answer, CONNECTIONS_OPEN_MAX, Door, How, Script, Server, StatusNumber};
+use redial_faults::grpc::{
+    Answer, CONNECTIONS_OPEN_MAX, OnConnect, Script, Server, StatusNumber, StreamOutcome,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use super::raw::{Client, ms, serve};
 
 #[tokio::test(start_paused = true)]
-async fn connect_doors_apply_in_order_then_connections_succeed() {
+async fn connect_actions_apply_in_order_then_connections_succeed() {
     let script = Script::new()
-        .door(Door::Refused, ms(3))
-        .door(Door::ClosedAtOnce, ms(0))
-        .door(Door::ClosedAfterPreface, ms(0))
-        .door(Door::Silent, ms(0))
-        .otherwise(Answer::reply("x"));
+        .on_connect(OnConnect::Refuse, ms(3))
+        .on_connect(OnConnect::CloseImmediately, ms(0))
+        .on_connect(OnConnect::CloseAfterPreface, ms(0))
+        .on_connect(OnConnect::SendNothing, ms(0))
+        .default_answer(Answer::reply("x"));
     let server = serve(script);
     let start = Instant::now();
     let refused = server.connect().await.unwrap_err();
@@ -37,23 +39,23 @@ async fn connect_doors_apply_in_order_then_connections_succeed() {
     assert_eq!(seen.trailer("grpc-status"), Some("0"));
 
     let record = server.record();
-    let doors: Vec<_> =
-        record.connections.iter().map(|it| (it.door, it.closed.is_some())).collect();
+    let actions: Vec<_> =
+        record.connections.iter().map(|it| (it.on_connect, it.closed.is_some())).collect();
     let expected = [
-        (Door::Refused, true),
-        (Door::ClosedAtOnce, true),
-        (Door::ClosedAfterPreface, true),
-        (Door::Silent, false),
-        (Door::Open, false),
+        (OnConnect::Refuse, true),
+        (OnConnect::CloseImmediately, true),
+        (OnConnect::CloseAfterPreface, true),
+        (OnConnect::SendNothing, false),
+        (OnConnect::Serve, false),
     ];
-    assert_eq!(doors, expected);
+    assert_eq!(actions, expected);
     assert_eq!(record.connections[0].closed, Some(ms(3)));
     let record = server.shutdown().await;
     assert_eq!(record.counts.connections_open, 0, "the silent one too");
 }
 
 #[tokio::test(start_paused = true)]
-async fn connect_door_can_belong_to_an_attempt() {
+async fn connect_action_can_belong_to_an_attempt() {
     let script = Script::new()
         .call(
             "a",
@@ -64,13 +66,13 @@ async fn connect_door_can_belong_to_an_attempt() {
                 Answer::reply("x"),
             ],
         )
-        .otherwise(Answer::trailers_only(StatusNumber::INTERNAL));
+        .default_answer(Answer::trailers_only(StatusNumber::INTERNAL));
     let server = serve(script);
     let call = [("x-redial-call", "a")];
     assert_eq!(server.connect().await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
     let mut client = Client::of(&server).await;
     assert_eq!(client.unary_with(&call, "x").await.header("grpc-status"), Some("14"));
-    // The next attempt has a door: this connection accepts no more streams.
+    // The next attempt needs a new connection: this connection accepts no more streams.
     assert!(client.begin(&call, true).await.is_err());
     assert!(client.connection.await.unwrap().is_ok());
     let mut closed = server.connect().await.unwrap();
@@ -79,15 +81,15 @@ async fn connect_door_can_belong_to_an_attempt() {
     let seen = Client::of(&server).await.unary_with(&call, "x").await;
     assert_eq!(seen.trailer("grpc-status"), Some("0"));
     let record = server.shutdown().await;
-    let doors: Vec<_> = record.connections.iter().map(|it| it.attempt.clone()).collect();
+    let actions: Vec<_> = record.connections.iter().map(|it| it.attempt.clone()).collect();
     let name = Some("a".to_owned());
-    assert_eq!(doors, [Some((name.clone(), 1)), None, Some((name, 3)), None]);
+    assert_eq!(actions, [Some((name.clone(), 1)), None, Some((name, 3)), None]);
     let attempts: Vec<_> = record.streams.iter().map(|it| it.attempt.unwrap()).collect();
     assert_eq!(attempts, [2, 4]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn connect_door_bypassed_by_another_connection_is_unscripted() {
+async fn connect_action_bypassed_by_another_connection_is_unscripted() {
     let server =
         Server::new(Script::new().attempts([Answer::reply("other"), Answer::reply("more")]))
             .on_pipe();
@@ -99,7 +101,10 @@ async fn connect_door_bypassed_by_another_connection_is_unscripted() {
     let record = server.shutdown().await;
     assert_eq!((record.streams[1].attempt, record.streams[1].scripted), (Some(1), false));
     assert_eq!(record.counts.streams_unscripted, 1);
-    assert_eq!(record.streams[1].end.unwrap().how, How::Answered(Some(StatusNumber::INTERNAL)));
+    assert_eq!(
+        record.streams[1].end.unwrap().outcome,
+        StreamOutcome::Answered(Some(StatusNumber::INTERNAL))
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use h2::Reason;
-use redial_faults::grpc::{Answer, Close, How, LastStream, Once, Server, StatusNumber};
+use redial_faults::grpc::{
+    Answer, Close, LastStream, Server, StatusNumber, StreamOutcome, WaitFor,
+};
 
 use super::raw::{Client, frames, message, ms, recorded, serve, stuck};
 
@@ -26,7 +28,7 @@ async fn reset_is_sent_with_any_code_at_its_time() {
     }
     let record = server.shutdown().await;
     for (stream, code) in record.streams.iter().zip(codes) {
-        assert_eq!(stream.end.unwrap().how, How::Reset(code));
+        assert_eq!(stream.end.unwrap().outcome, StreamOutcome::Reset(code));
         assert_eq!(stream.reset, None, "the client did not");
     }
     assert_eq!(record.connections.len(), 1, "a reset leaves the connection alone");
@@ -70,8 +72,11 @@ async fn goaway_below_the_stream_marks_it_unprocessed() {
         // No new stream is opened on this connection.
         assert!(client.begin(&[], true).await.is_err());
         let record = server.shutdown().await;
-        assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(StatusNumber::OK)));
-        assert_eq!(record.streams[1].end.unwrap().how, How::GoneAway(reason));
+        assert_eq!(
+            record.streams[0].end.unwrap().outcome,
+            StreamOutcome::Answered(Some(StatusNumber::OK))
+        );
+        assert_eq!(record.streams[1].end.unwrap().outcome, StreamOutcome::GoneAway(reason));
         assert_eq!(record.streams[1].end.unwrap().at, ms(4));
     }
 }
@@ -93,8 +98,8 @@ async fn goaway_below_ends_every_stream_above() {
     }
     let record = server.until(|record| record.counts.streams_open == 1).await;
     assert_eq!(record.streams[0].end, None);
-    assert_eq!(record.streams[1].end.unwrap().how, How::GoneAway(Reason::NO_ERROR));
-    assert_eq!(record.streams[2].end.unwrap().how, How::GoneAway(Reason::NO_ERROR));
+    assert_eq!(record.streams[1].end.unwrap().outcome, StreamOutcome::GoneAway(Reason::NO_ERROR));
+    assert_eq!(record.streams[2].end.unwrap().outcome, StreamOutcome::GoneAway(Reason::NO_ERROR));
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,7 +120,7 @@ async fn goaway_at_or_above_the_stream_lets_it_finish() {
 
 #[tokio::test(start_paused = true)]
 async fn goaway_arrives_before_the_connection_closes() {
-    for close in [Close::Orderly, Close::Abrupt] {
+    for close in [Close::Graceful, Close::Abrupt] {
         for (last, proof) in [(LastStream::Below, true), (LastStream::This, false)] {
             let server = serve(Answer::go_away(last, Reason::NO_ERROR).then_close(close));
             let seen = Client::of(&server).await.unary("x").await;
@@ -137,8 +142,8 @@ async fn goaway_debug_data_arrives() {
 
 #[tokio::test(start_paused = true)]
 async fn close_before_the_request_is_read() {
-    for close in [Close::Orderly, Close::Abrupt] {
-        let server = serve(Answer::close(close).once(Once::Headers).after(ms(0)));
+    for close in [Close::Graceful, Close::Abrupt] {
+        let server = serve(Answer::close(close).wait_for(WaitFor::Headers).after(ms(0)));
         let mut client = Client::of(&server).await;
         let mut call = client.begin(&[], false).await.unwrap();
         call.request.send_data(message("x"), true).unwrap();
@@ -147,14 +152,14 @@ async fn close_before_the_request_is_read() {
         let record = server.shutdown().await;
         let stream = &record.streams[0];
         assert_eq!((stream.messages, stream.half_closed), (0, None));
-        assert_eq!(stream.end.unwrap().how, How::Closed);
+        assert_eq!(stream.end.unwrap().outcome, StreamOutcome::Closed);
         assert_eq!(record.connections[0].closed, Some(ms(0)));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn close_during_the_request() {
-    let server = serve(Answer::close(Close::Orderly).once(Once::Messages(2)));
+    let server = serve(Answer::close(Close::Graceful).wait_for(WaitFor::Messages(2)));
     let mut client = Client::of(&server).await;
     let mut call = client.begin(&[], false).await.unwrap();
     for _ in 0..2 {
@@ -171,7 +176,7 @@ async fn close_during_the_request() {
 
 #[tokio::test(start_paused = true)]
 async fn close_after_the_request() {
-    let server = serve(Answer::close(Close::Orderly).once(Once::Request).after(ms(5)));
+    let server = serve(Answer::close(Close::Graceful).wait_for(WaitFor::Request).after(ms(5)));
     let mut client = Client::of(&server).await;
     let seen = client.unary("x").await;
     assert!(seen.error.as_ref().unwrap().is_io(), "{seen:?}");
@@ -183,7 +188,7 @@ async fn close_after_the_request() {
 #[tokio::test(start_paused = true)]
 async fn close_after_response_headers_during_a_message() {
     let half = message("abcdef").slice(..7);
-    for close in [Close::Orderly, Close::Abrupt] {
+    for close in [Close::Graceful, Close::Abrupt] {
         let server = serve([
             Answer::headers().then_close(close).after(ms(2)),
             Answer::headers().data(half.clone()).then_close(close).after(ms(3)),
@@ -212,13 +217,13 @@ async fn hang_ends_on_a_client_reset() {
         // Dropping everything that a client holds of a stream resets it.
         assert_eq!(stream.reset.unwrap().reason, Reason::CANCEL);
         assert_eq!(stream.reset.unwrap().at, moment);
-        assert_eq!(stream.end.unwrap().how, How::ResetByClient(Reason::CANCEL));
+        assert_eq!(stream.end.unwrap().outcome, StreamOutcome::ResetByClient(Reason::CANCEL));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn early_answer_stops_the_client_without_an_error() {
-    let server = serve(Answer::trailers_only(StatusNumber::ABORTED).once(Once::Headers));
+    let server = serve(Answer::trailers_only(StatusNumber::ABORTED).wait_for(WaitFor::Headers));
     let mut client = Client::of(&server).await;
     let mut call = client.begin(&[], false).await.unwrap();
     let response = call.response.await.unwrap();
@@ -226,7 +231,10 @@ async fn early_answer_stops_the_client_without_an_error() {
     let reset = std::future::poll_fn(|cx| call.request.poll_reset(cx)).await;
     assert_eq!(reset.unwrap(), Reason::NO_ERROR);
     let record = server.shutdown().await;
-    assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(StatusNumber::ABORTED)));
+    assert_eq!(
+        record.streams[0].end.unwrap().outcome,
+        StreamOutcome::Answered(Some(StatusNumber::ABORTED))
+    );
     assert_eq!(record.streams[0].half_closed, None);
 }
 
@@ -240,8 +248,8 @@ async fn goaway_above_own_stream_still_allows_an_answer() {
     let below = client.begin(&[], true).await.unwrap();
     assert!(client.unary("x").await.error.unwrap().is_go_away());
     let record = server.until(|record| record.streams[1].end.is_some()).await;
-    let unknown = How::ResetByClient(Reason::STREAM_CLOSED);
-    assert_eq!(record.streams[1].end.unwrap().how, unknown, "the headers came");
+    let unknown = StreamOutcome::ResetByClient(Reason::STREAM_CLOSED);
+    assert_eq!(record.streams[1].end.unwrap().outcome, unknown, "the headers came");
     drop(below);
 }
 
@@ -253,7 +261,10 @@ async fn goaway_stream_does_not_outlive_its_connection() {
     assert!(client.unary("x").await.error.unwrap().is_go_away());
     // Without a stream the client disconnects.
     server.idle().await;
-    assert_eq!(server.record().streams[0].end.unwrap().how, How::GoneAway(Reason::NO_ERROR));
+    assert_eq!(
+        server.record().streams[0].end.unwrap().outcome,
+        StreamOutcome::GoneAway(Reason::NO_ERROR)
+    );
     assert_eq!(server.record().streams[0].end.unwrap().at, ms(0));
 }
 
@@ -274,7 +285,7 @@ async fn shutdown_does_not_wait_for_a_client_that_stops_reading() {
     let call = tokio::spawn(call.seen());
     server.until(|record| record.streams.first().is_some_and(|it| it.half_closed.is_some())).await;
     let record = tokio::time::timeout(ms(10_000), server.shutdown()).await.unwrap();
-    assert_eq!(record.streams[0].end.unwrap().how, How::Closed);
+    assert_eq!(record.streams[0].end.unwrap().outcome, StreamOutcome::Closed);
     assert!(!call.is_finished());
 }
 

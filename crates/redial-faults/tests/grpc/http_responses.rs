@@ -1,7 +1,7 @@
 //! HTTP responses that are not gRPC, as from proxies and misconfigured servers.
 
 use http::StatusCode;
-use redial_faults::grpc::{Answer, How, Reason, StatusNumber};
+use redial_faults::grpc::{Answer, Reason, StatusNumber, StreamOutcome};
 
 use super::raw::{Client, message, ms, serve};
 
@@ -17,7 +17,7 @@ async fn http_response_has_status_type_and_body() {
         assert_eq!(seen.data, "<h1>no</h1>");
         assert!(seen.trailers.is_none() && seen.error.is_none());
         assert_eq!(seen.ended, ms(4));
-        assert_eq!(server.record().streams[0].end.unwrap().how, How::Answered(None));
+        assert_eq!(server.record().streams[0].end.unwrap().outcome, StreamOutcome::Answered(None));
     }
 }
 
@@ -63,8 +63,8 @@ async fn http_trailers_status_can_be_missing_or_invalid() {
     let seen = client.unary("x").await;
     assert!(seen.trailers.is_none() && seen.error.is_none() && !seen.data.is_empty());
     let record = server.shutdown().await;
-    let ends: Vec<_> = record.streams.iter().map(|stream| stream.end.unwrap().how).collect();
-    let answered = |code| How::Answered(code);
+    let ends: Vec<_> = record.streams.iter().map(|stream| stream.end.unwrap().outcome).collect();
+    let answered = |code| StreamOutcome::Answered(code);
     assert_eq!(
         ends,
         [answered(None), answered(None), answered(Some(StatusNumber(99))), answered(None)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use redial_faults::grpc::{
-    Action, Answer, Close, Door, GoAway, Headers, LastStream, Once, Payload, Reason, Script,
-    Server, StatusNumber, Step,
+    Action, Answer, Close, GoAway, Headers, LastStream, OnConnect, Payload, Reason, Script, Server,
+    StatusNumber, Step, WaitFor,
 };
 use serde_json::{Value, json};
 
@@ -119,16 +119,16 @@ fn json_faults_have_their_own_fields() {
         ),
         (
             r#"{"close": "orderly", "once": "headers"}"#,
-            Answer::close(Close::Orderly).once(Once::Headers),
+            Answer::close(Close::Graceful).wait_for(WaitFor::Headers),
         ),
-        (r#"{"close": "orderly", "once": "quiet"}"#, Answer::close(Close::Orderly)),
+        (r#"{"close": "orderly", "once": "quiet"}"#, Answer::close(Close::Graceful)),
         (
             r#"{"close": "abrupt", "once": "request"}"#,
-            Answer::close(Close::Abrupt).once(Once::Request),
+            Answer::close(Close::Abrupt).wait_for(WaitFor::Request),
         ),
         (
             r#"{"headers": 0, "close": "orderly", "once": {"messages": 2}}"#,
-            Answer::headers().then_close(Close::Orderly).once(Once::Messages(2)),
+            Answer::headers().then_close(Close::Graceful).wait_for(WaitFor::Messages(2)),
         ),
         (
             r#"{"http": {"status": 404, "type": "text/html", "body": "no"}, "after": 1}"#,
@@ -139,8 +139,11 @@ fn json_faults_have_their_own_fields() {
             ]),
         ),
         (r#"{"http": {"status": 502}}"#, Answer::http_empty(StatusCode::BAD_GATEWAY)),
-        (r#"{"door": "silent", "after": 2}"#, Answer::door(Door::Silent).after(ms(2))),
-        (r#"{"door": "closed-at-once"}"#, Answer::door(Door::ClosedAtOnce)),
+        (
+            r#"{"door": "silent", "after": 2}"#,
+            Answer::on_connect(OnConnect::SendNothing).after(ms(2)),
+        ),
+        (r#"{"door": "closed-at-once"}"#, Answer::on_connect(OnConnect::CloseImmediately)),
     ];
     for (text, expected) in cases {
         assert_eq!(answer(text), expected, "{text}");
@@ -179,9 +182,9 @@ fn json_steps_express_every_answer() {
         step(2, Action::Data(vec![0, 0].into())),
         step(3, Action::GoAway(go_away)),
         step(4, Action::Trailers(fields(&[("grpc-status", "0")]))),
-        step(5, Action::Close(Close::Orderly)),
+        step(5, Action::Close(Close::Graceful)),
     ]);
-    assert_eq!(answer(text), expected.once(Once::Request));
+    assert_eq!(answer(text), expected.wait_for(WaitFor::Request));
     let text = r#"{"steps": [{"headers": {"end_stream": true}}]}"#;
     assert_eq!(answer(text), Answer::of([step(0, headers(200, &[], true))]));
     let text =
@@ -363,7 +366,7 @@ async fn json_calls_can_be_played_in_turn() {
 #[tokio::test(start_paused = true)]
 async fn json_stream_record_uses_milliseconds() {
     let answer = Answer::trailers_only(StatusNumber::ABORTED).after(ms(5));
-    let script = Script::new().call("one", [answer]).otherwise(Answer::hang());
+    let script = Script::new().call("one", [answer]).default_answer(Answer::hang());
     let server = Server::new(script).on_pipe();
     let mut client = Client::of(&server).await;
     let fields =

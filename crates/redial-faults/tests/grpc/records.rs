@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::Reason;
-use redial_faults::grpc::{Answer, CALLS_MAX, How, Once, Script, Server, StatusNumber};
+use redial_faults::grpc::{
+    Answer, CALLS_MAX, Script, Server, StatusNumber, StreamOutcome, WaitFor,
+};
 
 use super::raw::{Client, message, ms, serve};
 
 #[tokio::test(start_paused = true)]
 async fn record_has_everything_the_client_sent() {
-    let server = serve(Script::new().otherwise(Answer::reply("x").once(Once::Request)));
+    let server = serve(Script::new().default_answer(Answer::reply("x").wait_for(WaitFor::Request)));
     tokio::time::sleep(ms(40)).await;
     let mut client = Client::of(&server).await;
     let fields = [
@@ -65,7 +67,7 @@ fn record_parses_grpc_timeout_and_attempt_headers() {
             ("5 m", None),
             ("5s", None),
         ];
-        let server = serve(Script::new().otherwise(Answer::trailers_only(StatusNumber::OK)));
+        let server = serve(Script::new().default_answer(Answer::trailers_only(StatusNumber::OK)));
         let mut client = Client::of(&server).await;
         for (text, _) in cases {
             client
@@ -110,7 +112,7 @@ async fn record_client_reset_has_code_and_time() {
         let reset = stream.reset.unwrap();
         assert_eq!((reset.at, reset.reason), (ms(start + 20), code));
         assert_eq!((stream.messages, stream.half_closed), (1, None));
-        assert_eq!(stream.end.unwrap().how, How::ResetByClient(code));
+        assert_eq!(stream.end.unwrap().outcome, StreamOutcome::ResetByClient(code));
     }
 }
 
@@ -125,7 +127,7 @@ async fn record_client_disconnect_ends_its_streams() {
     server.idle().await;
     drop(call);
     let record = server.until(|record| record.counts.connections_open == 0).await;
-    assert_eq!(record.streams[0].end.unwrap().how, How::ClosedByClient);
+    assert_eq!(record.streams[0].end.unwrap().outcome, StreamOutcome::ClosedByClient);
     assert_eq!(record.connections[0].closed, Some(ms(9)));
 }
 
@@ -136,7 +138,7 @@ async fn script_named_calls_use_their_own_answers() {
         .attempts([status(StatusNumber(1)), status(StatusNumber(2))])
         .call("a", [status(StatusNumber(3)), status(StatusNumber(4))])
         .call("ü b", [status(StatusNumber(5))])
-        .otherwise(status(StatusNumber(9)));
+        .default_answer(status(StatusNumber(9)));
     let server = serve(script);
     let mut client = Client::of(&server).await;
     let mut statuses = Vec::new();
@@ -166,7 +168,7 @@ async fn script_answers_can_be_added_at_run_time() {
 
 #[tokio::test(start_paused = true)]
 async fn script_names_over_the_limit_share_one_count() {
-    let mut script = Script::new().otherwise(Answer::trailers_only(StatusNumber::OK));
+    let mut script = Script::new().default_answer(Answer::trailers_only(StatusNumber::OK));
     for number in 0..CALLS_MAX - 1 {
         script = script.call(&number.to_string(), []);
     }
@@ -182,8 +184,9 @@ async fn script_names_over_the_limit_share_one_count() {
 
 #[tokio::test(start_paused = true)]
 async fn record_drops_the_oldest_ended_streams() {
-    let script =
-        Script::new().attempts([Answer::hang()]).otherwise(Answer::trailers_only(StatusNumber::OK));
+    let script = Script::new()
+        .attempts([Answer::hang()])
+        .default_answer(Answer::trailers_only(StatusNumber::OK));
     let server = Server::new(script).streams_kept(3).on_pipe();
     let mut client = Client::of(&server).await;
     let hanging = client.begin(&[], true).await.unwrap();
@@ -215,7 +218,7 @@ async fn record_drops_the_oldest_closed_connections() {
 
 #[tokio::test(start_paused = true)]
 async fn record_digest_covers_payloads_over_the_limit() {
-    let script = Script::new().otherwise(Answer::trailers_only(StatusNumber::OK));
+    let script = Script::new().default_answer(Answer::trailers_only(StatusNumber::OK));
     let server = Server::new(script).payload_bytes_kept(4).on_pipe();
     let mut client = Client::of(&server).await;
     for payload in ["1234", "12345", "12345", "12346"] {
@@ -231,23 +234,27 @@ async fn record_digest_covers_payloads_over_the_limit() {
 #[tokio::test(start_paused = true)]
 async fn record_callback_runs_for_each_ended_stream() {
     let told = Arc::new(Mutex::new(Vec::new()));
-    let teller = told.clone();
+    let sink = told.clone();
     let server = Server::new([Answer::hang(), Answer::reply("x")])
-        .on_end(move |stream| teller.lock().unwrap().push((stream.number, stream.end.unwrap().how)))
+        .on_end(move |stream| {
+            sink.lock().unwrap().push((stream.number, stream.end.unwrap().outcome));
+        })
         .on_pipe();
     let mut client = Client::of(&server).await;
     let hanging = client.begin(&[], true).await.unwrap();
     client.unary("x").await;
     drop(hanging);
     server.idle().await;
-    let expected =
-        [(2, How::Answered(Some(StatusNumber::OK))), (1, How::ResetByClient(Reason::CANCEL))];
+    let expected = [
+        (2, StreamOutcome::Answered(Some(StatusNumber::OK))),
+        (1, StreamOutcome::ResetByClient(Reason::CANCEL)),
+    ];
     assert_eq!(*told.lock().unwrap(), expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn record_counts_are_exact_under_load() {
-    let server = serve(Script::new().otherwise(Answer::reply("x").after(ms(7))));
+    let server = serve(Script::new().default_answer(Answer::reply("x").after(ms(7))));
     let mut client = Client::of(&server).await;
     for _ in 0..1000 {
         assert_eq!(client.unary("x").await.ended, ms(7));

@@ -1,7 +1,9 @@
 //! Under random faults from both sides, every stream and connection ends, and the counts match the
 //! record.
 
-use redial_faults::grpc::{Answer, Close, LastStream, Once, Reason, Script, Server, StatusNumber};
+use redial_faults::grpc::{
+    Answer, Close, LastStream, Reason, Script, Server, StatusNumber, WaitFor,
+};
 
 use super::raw::{Client, gathered, late, message, ms};
 
@@ -30,17 +32,17 @@ fn any_answer(draws: &mut Draws) -> Answer {
             .then_headers()
             .trailers(StatusNumber::OK),
         8 => Answer::close(Close::Abrupt),
-        9 => Answer::headers().then_close(Close::Orderly),
+        9 => Answer::headers().then_close(Close::Graceful),
         10 => Answer::hang(),
         _ => Answer::trailers_only(StatusNumber::UNAVAILABLE).accepts(draws.below(3)),
     };
     let once = match draws.below(4) {
-        0 => Once::Headers,
-        1 => Once::Request,
-        2 => Once::Messages(1),
-        _ => Once::Quiet,
+        0 => WaitFor::Headers,
+        1 => WaitFor::Request,
+        2 => WaitFor::Messages(1),
+        _ => WaitFor::Idle,
     };
-    answer.after(after).once(once)
+    answer.after(after).wait_for(once)
 }
 
 /// Makes a call with a timeout, over its own connection or a shared one.
@@ -76,7 +78,7 @@ async fn soak_every_stream_ends() {
     for seed in 0..5 {
         let mut draws = Draws(seed);
         let answers: Vec<_> = (0..400).map(|_| any_answer(&mut draws)).collect();
-        let script = Script::new().attempts(answers).otherwise(Answer::reply("x"));
+        let script = Script::new().attempts(answers).default_answer(Answer::reply("x"));
         let server = Server::new(script).concurrent_streams(50).on_pipe();
         let workers = (0..10).map(|worker| play(&server, seed * 100 + worker, 50));
         let mut all: Vec<_> = workers.map(Box::pin).collect();
@@ -103,7 +105,7 @@ async fn soak_every_stream_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn soak_many_client_resets_are_not_an_attack() {
-    let script = Script::new().otherwise(Answer::reply("x").after(ms(5)));
+    let script = Script::new().default_answer(Answer::reply("x").after(ms(5)));
     let server = Server::new(script).pipe_bytes(1024 * 1024).on_pipe();
     let mut client = Client::over(gathered(server.connect().await.unwrap())).await;
     let calls: Vec<_> = (0..1500).map(|_| client.begin_unready(&[], true).unwrap()).collect();
@@ -121,8 +123,8 @@ async fn soak_many_client_resets_are_not_an_attack() {
 #[tokio::test(start_paused = true)]
 async fn soak_many_server_resets_still_accept_late_frames() {
     let script = Script::new()
-        .attempts(vec![Answer::reset(Reason::CANCEL).once(Once::Headers); 1500])
-        .otherwise(Answer::reply("x"));
+        .attempts(vec![Answer::reset(Reason::CANCEL).wait_for(WaitFor::Headers); 1500])
+        .default_answer(Answer::reply("x"));
     let server = Server::new(script).on_pipe();
     let mut client = Client::over(late(server.connect().await.unwrap())).await;
     let mut calls: Vec<_> = (0..1500).map(|_| client.begin_unready(&[], false).unwrap()).collect();
@@ -141,7 +143,7 @@ async fn soak_many_server_resets_still_accept_late_frames() {
 async fn soak_every_stream_ends_on_several_threads() {
     let mut draws = Draws(7);
     let answers: Vec<_> = (0..800).map(|_| any_answer(&mut draws)).collect();
-    let script = Script::new().attempts(answers).otherwise(Answer::reply("x"));
+    let script = Script::new().attempts(answers).default_answer(Answer::reply("x"));
     let server = std::sync::Arc::new(Server::new(script).on_pipe());
     let mut workers = tokio::task::JoinSet::new();
     for worker in 0..8 {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::Reason;
 use redial_faults::grpc::{
-    Answer, Close, Door, Handle, How, LastStream, Once, Script, Server, StatusNumber, Tcp,
+    Answer, Close, Handle, LastStream, OnConnect, Script, Server, StatusNumber, StreamOutcome, Tcp,
+    WaitFor,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -55,7 +56,8 @@ async fn tcp_answers_are_on_time_after_the_whole_request() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tcp_concurrent_calls_are_answered_and_closed() {
-    let server = serve(Script::new().otherwise(Answer::echo().once(Once::Request))).await;
+    let server =
+        serve(Script::new().default_answer(Answer::echo().wait_for(WaitFor::Request))).await;
     let channel = channel(&server);
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..500 {
@@ -77,16 +79,19 @@ async fn tcp_faults_give_the_same_errors_as_the_pipe() {
         (Answer::reset(Reason::REFUSED_STREAM), "h2 reset remote REFUSED_STREAM"),
         (Answer::go_away(LastStream::Below, Reason::NO_ERROR), "h2 goaway remote NO_ERROR"),
         (
-            Answer::go_away(LastStream::Below, Reason::NO_ERROR).then_close(Close::Orderly),
+            Answer::go_away(LastStream::Below, Reason::NO_ERROR).then_close(Close::Graceful),
             "h2 goaway remote NO_ERROR",
         ),
         (
-            Answer::go_away(LastStream::This, Reason::NO_ERROR).then_close(Close::Orderly),
+            Answer::go_away(LastStream::This, Reason::NO_ERROR).then_close(Close::Graceful),
             "io BrokenPipe",
         ),
-        (Answer::close(Close::Orderly).once(Once::Headers), "io BrokenPipe"),
-        (Answer::close(Close::Orderly).once(Once::Request), "io BrokenPipe"),
-        (Answer::close(Close::Abrupt).once(Once::Request).after(ms(20)), "io ConnectionReset"),
+        (Answer::close(Close::Graceful).wait_for(WaitFor::Headers), "io BrokenPipe"),
+        (Answer::close(Close::Graceful).wait_for(WaitFor::Request), "io BrokenPipe"),
+        (
+            Answer::close(Close::Abrupt).wait_for(WaitFor::Request).after(ms(20)),
+            "io ConnectionReset",
+        ),
     ];
     for (answer, expected) in cases {
         let server = serve(answer.clone()).await;
@@ -99,9 +104,9 @@ async fn tcp_faults_give_the_same_errors_as_the_pipe() {
 #[tokio::test]
 async fn tcp_connection_can_close_before_the_handshake() {
     let script = Script::new()
-        .door(Door::ClosedAtOnce, Duration::ZERO)
-        .door(Door::Silent, Duration::ZERO)
-        .otherwise(Answer::reply("x"));
+        .on_connect(OnConnect::CloseImmediately, Duration::ZERO)
+        .on_connect(OnConnect::SendNothing, Duration::ZERO)
+        .default_answer(Answer::reply("x"));
     let server = serve(script).await;
     // Over TCP the client may have written its request before it saw the close, but none arrived.
     let unsent = serve(Answer::unsent()).await;
@@ -124,7 +129,7 @@ async fn tcp_connection_can_close_before_the_handshake() {
 async fn tcp_script_with_a_refused_connection_is_invalid() {
     let server = Server::new([Answer::unconnected()]).listen("127.0.0.1:0").await;
     assert_eq!(server.unwrap_err().kind(), ErrorKind::InvalidInput);
-    let script = Script::new().door(Door::Refused, Duration::ZERO);
+    let script = Script::new().on_connect(OnConnect::Refuse, Duration::ZERO);
     let server = Server::new(script).listen("127.0.0.1:0").await;
     assert_eq!(server.unwrap_err().kind(), ErrorKind::InvalidInput);
     // The address of a server that has stopped.
@@ -154,12 +159,15 @@ async fn tcp_closed_window_and_client_reset_are_recorded() {
     let record = server.shutdown().await;
     assert_eq!(record.streams[1].payloads, ["one"]);
     assert_eq!(record.streams[1].bytes, 8);
-    assert_eq!(record.streams[1].end.unwrap().how, How::ResetByClient(Reason::CANCEL));
+    assert_eq!(
+        record.streams[1].end.unwrap().outcome,
+        StreamOutcome::ResetByClient(Reason::CANCEL)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tcp_large_message_passes_a_limited_window() {
-    let server = serve(Answer::echo().accepts(1).once(Once::Request)).await;
+    let server = serve(Answer::echo().accepts(1).wait_for(WaitFor::Request)).await;
     let mut client = client(&server).await;
     // The largest message that can be echoed: four times the window.
     let payload = "x".repeat(4 * 1024 * 1024);
@@ -168,7 +176,7 @@ async fn tcp_large_message_passes_a_limited_window() {
 
 #[tokio::test]
 async fn tcp_dropping_the_handle_stops_the_server() {
-    let server = serve(Script::new().otherwise(Answer::hang())).await;
+    let server = serve(Script::new().default_answer(Answer::hang())).await;
     let addr = server.addr();
     let mut client = client(&server).await;
     let call = client.begin(&[], true).await.unwrap();

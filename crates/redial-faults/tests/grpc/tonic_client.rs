@@ -6,7 +6,8 @@ use bytes::Bytes;
 use h2::Reason;
 use hyper_util::rt::TokioIo;
 use redial_faults::grpc::{
-    Answer, Close, Connector, Door, How, LastStream, Once, Script, Server, StatusNumber,
+    Answer, Close, Connector, LastStream, OnConnect, Script, Server, StatusNumber, StreamOutcome,
+    WaitFor,
 };
 use tokio::time::Instant;
 use tokio_stream::Stream;
@@ -93,7 +94,7 @@ async fn tonic_reset_is_a_remote_reset_with_its_code() {
 
 #[tokio::test(start_paused = true)]
 async fn tonic_goaway_below_is_a_remote_goaway() {
-    for close in [None, Some(Close::Orderly), Some(Close::Abrupt)] {
+    for close in [None, Some(Close::Graceful), Some(Close::Abrupt)] {
         for reason in [Reason::NO_ERROR, Reason::ENHANCE_YOUR_CALM] {
             let mut answer = Answer::go_away(LastStream::Below, reason);
             if let Some(close) = close {
@@ -109,11 +110,11 @@ async fn tonic_goaway_below_is_a_remote_goaway() {
 #[tokio::test(start_paused = true)]
 async fn tonic_close_during_a_stream_proves_nothing() {
     let answers = [
-        Answer::go_away(LastStream::This, Reason::NO_ERROR).then_close(Close::Orderly),
-        Answer::go_away(LastStream::Above, Reason::NO_ERROR).then_close(Close::Orderly),
-        Answer::close(Close::Orderly).once(Once::Headers),
-        Answer::close(Close::Abrupt).once(Once::Headers),
-        Answer::close(Close::Orderly).once(Once::Request),
+        Answer::go_away(LastStream::This, Reason::NO_ERROR).then_close(Close::Graceful),
+        Answer::go_away(LastStream::Above, Reason::NO_ERROR).then_close(Close::Graceful),
+        Answer::close(Close::Graceful).wait_for(WaitFor::Headers),
+        Answer::close(Close::Abrupt).wait_for(WaitFor::Headers),
+        Answer::close(Close::Graceful).wait_for(WaitFor::Request),
     ];
     for answer in answers {
         let (code, chain) = failure(answer.clone()).await;
@@ -123,7 +124,7 @@ async fn tonic_close_during_a_stream_proves_nothing() {
             "{answer:?}"
         );
     }
-    let (code, chain) = failure(Answer::headers().then_close(Close::Orderly)).await;
+    let (code, chain) = failure(Answer::headers().then_close(Close::Graceful)).await;
     assert_eq!(
         (code, &chain[..]),
         (tonic::Code::Unknown, &["hyper ".to_owned(), "h2 io".to_owned()][..])
@@ -135,8 +136,8 @@ async fn tonic_close_before_the_request_proves_unsent() {
     for answer in [
         Answer::unsent(),
         Answer::unsent().after(ms(3)),
-        Answer::door(Door::ClosedAtOnce),
-        Answer::door(Door::ClosedAtOnce).after(ms(3)),
+        Answer::on_connect(OnConnect::CloseImmediately),
+        Answer::on_connect(OnConnect::CloseImmediately).after(ms(3)),
     ] {
         let (code, chain) = failure(answer).await;
         assert_eq!((code, &chain[..]), (tonic::Code::Cancelled, &UNSENT.map(str::to_owned)[..]));
@@ -157,7 +158,7 @@ async fn tonic_refused_connection_is_reported_then_reconnects() {
 #[tokio::test(start_paused = true)]
 async fn tonic_queued_requests_are_distinguished_when_the_connection_closes() {
     // One stream is open, one request waits inside hyper, one is in tonic's queue.
-    let script = Script::new().otherwise(Answer::close(Close::Orderly).after(ms(50)));
+    let script = Script::new().default_answer(Answer::close(Close::Graceful).after(ms(50)));
     let server = Server::new(script).concurrent_streams(1).on_pipe();
     let channel = channel(server.connector());
     let mut calls = Vec::new();
@@ -229,7 +230,7 @@ async fn tonic_dropped_call_sends_reset_cancel() {
         let reset = stream.reset.unwrap();
         assert_eq!((reset.at, reset.reason), (ms(30), Reason::CANCEL));
         assert_eq!((stream.messages, stream.half_closed), (1, Some(ms(0))));
-        assert_eq!(stream.end.unwrap().how, How::ResetByClient(Reason::CANCEL));
+        assert_eq!(stream.end.unwrap().outcome, StreamOutcome::ResetByClient(Reason::CANCEL));
     }
 }
 
@@ -289,12 +290,15 @@ async fn tonic_stream_is_echoed_per_message() {
     assert_eq!(echoes.message().await.unwrap(), None);
     let record = server.shutdown().await;
     assert_eq!((record.streams[0].messages, record.streams[0].half_closed), (3, Some(ms(30))));
-    assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(StatusNumber::OK)));
+    assert_eq!(
+        record.streams[0].end.unwrap().outcome,
+        StreamOutcome::Answered(Some(StatusNumber::OK))
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn tonic_immediate_answer_follows_the_request() {
-    let server = serve(Script::new().otherwise(Answer::trailers_only(StatusNumber::ABORTED)));
+    let server = serve(Script::new().default_answer(Answer::trailers_only(StatusNumber::ABORTED)));
     let channel = channel(server.connector());
     let calls = (0..20).map(|_| {
         let channel = channel.clone();

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use h2::Reason;
-use redial_faults::grpc::{Answer, How, Once, STREAMS_OPEN_MAX, Script, Server, StatusNumber};
+use redial_faults::grpc::{
+    Answer, STREAMS_OPEN_MAX, Script, Server, StatusNumber, StreamOutcome, WaitFor,
+};
 
 use super::raw::{Client, late, message, ms, serve};
 
@@ -46,7 +48,7 @@ async fn window_limit_affects_one_stream_only() {
 
 #[tokio::test(start_paused = true)]
 async fn window_limit_above_the_request_has_no_effect() {
-    let server = serve(Answer::reply("x").accepts(3).once(Once::Request));
+    let server = serve(Answer::reply("x").accepts(3).wait_for(WaitFor::Request));
     let mut client = Client::of(&server).await;
     let seen = client.unary("abc").await;
     assert_eq!(seen.trailer("grpc-status"), Some("0"));
@@ -115,7 +117,7 @@ async fn stream_over_the_limit_is_refused_without_using_an_answer() {
     let seen = client.unary("x").await;
     assert_eq!(seen.trailer("grpc-status"), Some("0"));
     let record = server.shutdown().await;
-    assert_eq!(record.streams[1].end.unwrap().how, How::TooMany);
+    assert_eq!(record.streams[1].end.unwrap().outcome, StreamOutcome::TooManyStreams);
     assert_eq!((record.streams[1].attempt, record.streams[1].scripted), (None, false));
     assert_eq!(record.streams[2].attempt, Some(2));
     assert_eq!(record.counts.streams_unscripted, 0);
@@ -123,7 +125,7 @@ async fn stream_over_the_limit_is_refused_without_using_an_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn stream_limit_applies_by_default() {
-    let server = serve(Script::new().otherwise(Answer::hang()));
+    let server = serve(Script::new().default_answer(Answer::hang()));
     let mut client = Client::of(&server).await;
     let mut calls = Vec::new();
     for _ in 0..STREAMS_OPEN_MAX {

@@ -8,7 +8,7 @@ use http::StatusCode;
 use prost::Message;
 use redial_echo::EchoResponse;
 use redial_faults::grpc::{
-    Answer, Close, Door, LastStream, Once, Reason, Script, StatusNumber as Code,
+    Answer, Close, LastStream, OnConnect, Reason, Script, StatusNumber as Code, WaitFor,
 };
 
 use super::marks::{Mark, Source};
@@ -77,8 +77,8 @@ fn ends_connection(random: &mut Rng) -> Answer {
     let away = Answer::go_away(last[random.usize(0..last.len())], Reason::NO_ERROR);
     match random.u32(0..4) {
         0 => away,
-        1 => away.then_close(Close::Orderly),
-        2 => Answer::close(Close::Orderly).after(up_to(random, 5)),
+        1 => away.then_close(Close::Graceful),
+        2 => Answer::close(Close::Graceful).after(up_to(random, 5)),
         _ => Answer::close(Close::Abrupt).after(up_to(random, 5)),
     }
 }
@@ -124,8 +124,8 @@ pub(crate) fn answer(random: &mut Rng, call: u64) -> Answer {
         _ => Answer::echo(),
     };
     match random.u32(0..4) {
-        0 => answer.once(Once::Headers),
-        1 => answer.once(Once::Request),
+        0 => answer.wait_for(WaitFor::Headers),
+        1 => answer.wait_for(WaitFor::Request),
         _ => answer,
     }
 }
@@ -137,7 +137,7 @@ pub(crate) fn unavailable(call: u64) -> Answer {
 
 /// A script that echoes unless a response is prepared.
 pub(crate) fn quiet() -> Script {
-    Script::new().otherwise(Answer::echo())
+    Script::new().default_answer(Answer::echo())
 }
 
 /// The script of a server that has just started: faults for its first connections, and an echo for
@@ -145,8 +145,13 @@ pub(crate) fn quiet() -> Script {
 pub(crate) fn script(random: &mut Rng) -> Script {
     let mut script = quiet();
     for _ in 0..random.u32(0..3) {
-        let doors = [Door::ClosedAtOnce, Door::ClosedAfterPreface, Door::Silent, Door::Open];
-        script = script.door(doors[random.usize(0..doors.len())], up_to(random, 5));
+        let actions = [
+            OnConnect::CloseImmediately,
+            OnConnect::CloseAfterPreface,
+            OnConnect::SendNothing,
+            OnConnect::Serve,
+        ];
+        script = script.on_connect(actions[random.usize(0..actions.len())], up_to(random, 5));
     }
     script
 }

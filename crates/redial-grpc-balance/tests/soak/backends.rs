@@ -7,7 +7,7 @@ use std::time::Duration;
 use prost::Message;
 use redial_echo::EchoRequest;
 use redial_faults::grpc::{
-    Answer, CALL_HEADER, Handle, How, Script, Server, StatusNumber as Code, Stream, Tcp,
+    Answer, CALL_HEADER, Handle, Script, Server, StatusNumber as Code, Stream, StreamOutcome, Tcp,
 };
 use tokio::time::{sleep, timeout};
 
@@ -77,8 +77,8 @@ impl Backend {
 fn server(script: Script, faults: &Arc<Faults>) -> Server {
     let faults = faults.clone();
     Server::new(script).streams_kept(0).payload_bytes_kept(PAYLOAD_BYTES).on_end(move |stream| {
-        let unavailable = How::Answered(Some(Code::UNAVAILABLE));
-        faults.seen_stream(stream.end.is_some_and(|end| end.how == unavailable));
+        let unavailable = StreamOutcome::Answered(Some(Code::UNAVAILABLE));
+        faults.seen_stream(stream.end.is_some_and(|end| end.outcome == unavailable));
         if let Err(fault) = check(stream) {
             faults.report(format!("{fault}, at a server, in {stream:?}"));
         }

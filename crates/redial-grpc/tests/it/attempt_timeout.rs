@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redial::{Event, StopReason};
-use redial_faults::grpc::{Answer, How, Reason, Script, Server, StatusNumber};
+use redial_faults::grpc::{Answer, Reason, Script, Server, StatusNumber, StreamOutcome};
 use redial_grpc::{
     AttemptTimeout, CallOptions, DeadlineAction, Retries, RetryLayerBuilder, SharedCallLog,
 };
@@ -53,7 +53,7 @@ async fn attempt_timeout_is_retried_if_listed_and_retryable() {
     );
     assert_eq!(sent_timeouts(&harness), [Some(ms(100)), Some(ms(100))]);
     let first = &harness.server.record().streams[0];
-    assert_eq!(first.end.unwrap().how, How::ResetByClient(Reason::CANCEL));
+    assert_eq!(first.end.unwrap().outcome, StreamOutcome::ResetByClient(Reason::CANCEL));
     assert_eq!(first.reset.unwrap().at, ms(100));
 }
 

@@ -52,7 +52,7 @@ async fn backoff_jitter_stays_in_the_configured_range() {
 async fn backoff_below_a_millisecond_does_not_hang() {
     let policy = r#""retryPolicy": { "maxAttempts": 5, "initialBackoff": "0.0002s",
         "maxBackoff": "0.001s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] }"#;
-    let script = Script::new().attempts(vec![busy(); 4]).otherwise(Answer::echo());
+    let script = Script::new().attempts(vec![busy(); 4]).default_answer(Answer::echo());
     let mut harness = Harness::new(policy, script);
     let outcome = harness.call().await;
     // Each delay is between 0.1 and 0.5 ms; the resolution of the timer is 1 ms.

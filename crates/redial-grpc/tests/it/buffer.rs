@@ -11,7 +11,8 @@ use prost::Message;
 use redial::StopReason;
 use redial_echo::EchoRequest;
 use redial_faults::grpc::{
-    Answer, Close, Door, How, LastStream, Once, Reason, Script, Server, StatusNumber, Stream,
+    Answer, Close, LastStream, OnConnect, Reason, Script, Server, StatusNumber, Stream,
+    StreamOutcome, WaitFor,
 };
 use redial_grpc::{CallOptions, Retries, RetryLayer, RetryLayerBuilder, SharedCallLog};
 use tokio::sync::mpsc;
@@ -49,7 +50,7 @@ fn three_messages_together() -> RetryLayerBuilder {
 #[tokio::test(start_paused = true)]
 async fn buffer_at_the_per_rpc_limit_is_still_replayed() {
     let script =
-        [fails(StatusNumber::UNAVAILABLE).after(s(1)), replies("a").once(Once::Messages(2))];
+        [fails(StatusNumber::UNAVAILABLE).after(s(1)), replies("a").wait_for(WaitFor::Messages(2))];
     let harness = harness_with(two_messages(0), Server::new(script));
     let mut bidi = harness.bidi();
     for text in &MESSAGES[..2] {
@@ -139,7 +140,7 @@ async fn buffer_over_limit_on_retry_stops_further_retries() {
         .per_rpc_buffer_limit_in_bytes(2 * buffered_size(text) - 1);
     let script = [
         fails(StatusNumber::UNAVAILABLE).text("original attempt failed").after(s(1)),
-        fails(StatusNumber::UNAVAILABLE).text("2nd attempt failed").once(Once::Messages(2)),
+        fails(StatusNumber::UNAVAILABLE).text("2nd attempt failed").wait_for(WaitFor::Messages(2)),
     ];
     let harness = harness_with(layer, Server::new(script));
     let mut bidi = harness.bidi();
@@ -176,7 +177,7 @@ async fn buffer_over_limit_with_later_message_prevents_retries() {
     let layer = without_jitter(&aborted_config(3)).per_rpc_buffer_limit_in_bytes(LARGE as u64);
     let harness = harness_with(
         layer,
-        Server::new(fails(StatusNumber::ABORTED).text("xyz").once(Once::Request)),
+        Server::new(fails(StatusNumber::ABORTED).text("xyz").wait_for(WaitFor::Request)),
     );
     let mut bidi = harness.bidi();
     bidi.write(&["small"]);
@@ -197,7 +198,7 @@ async fn buffer_over_limit_during_delay_makes_the_retry_last() {
     let layer = without_jitter(&config_json(&policy)).per_rpc_buffer_limit_in_bytes(LARGE as u64);
     let script = [
         fails(StatusNumber::ABORTED),
-        fails(StatusNumber::ABORTED).text("xyz").once(Once::Request),
+        fails(StatusNumber::ABORTED).text("xyz").wait_for(WaitFor::Request),
     ];
     let harness = harness_with(layer, Server::new(script));
     let mut bidi = harness.bidi();
@@ -288,8 +289,10 @@ const STREAM_MESSAGES: usize = 10_000;
 #[tokio::test(start_paused = true)]
 async fn buffer_meter_returns_to_zero_after_every_outcome() {
     let scripts = || -> Vec<Script> {
-        let doors = [Door::Refused, Door::ClosedAtOnce, Door::ClosedAfterPreface];
-        let doors = doors.map(|door| Script::new().door(door, ms(0)).otherwise(Answer::echo()));
+        let actions =
+            [OnConnect::Refuse, OnConnect::CloseImmediately, OnConnect::CloseAfterPreface];
+        let actions = actions
+            .map(|action| Script::new().on_connect(action, ms(0)).default_answer(Answer::echo()));
         let lists: Vec<Vec<Answer>> = vec![
             vec![Answer::echo()],
             vec![busy(), Answer::echo()],
@@ -306,15 +309,16 @@ async fn buffer_meter_returns_to_zero_after_every_outcome() {
             vec![Answer::hang(), busy(), Answer::echo()],
             vec![Answer::hang(); 3],
         ];
-        doors.into_iter().chain(lists.into_iter().map(Script::from)).collect()
+        actions.into_iter().chain(lists.into_iter().map(Script::from)).collect()
     };
     for policy in [RETRY, HEDGE, ""] {
         for limit in [1 << 20, 10] {
             for script in scripts() {
                 let what = format!("{script:?} with {policy:?}");
                 let layer = layer(policy).per_rpc_buffer_limit_in_bytes(limit).build();
-                let server =
-                    Server::new(script.otherwise(Answer::trailers_only(StatusNumber::ABORTED)));
+                let server = Server::new(
+                    script.default_answer(Answer::trailers_only(StatusNumber::ABORTED)),
+                );
                 let mut harness = Harness::with_layer(layer, server);
                 let messages = tokio_stream::iter(["a", "b", "c"].map(message));
                 let mut request = Request::new(messages);
@@ -336,7 +340,7 @@ async fn buffer_meter_returns_to_zero_after_every_outcome() {
 async fn buffer_of_stream_without_headers_is_bounded_by_limit() {
     const LIMIT: u64 = 100_000;
     let layer = layer(RETRY).per_rpc_buffer_limit_in_bytes(LIMIT).build();
-    let answer = Answer::reply("").once(Once::Request);
+    let answer = Answer::reply("").wait_for(WaitFor::Request);
     let harness = Harness::with_layer(layer, Server::new([answer]).payload_bytes_kept(0));
     let (counted_request, kept) = (CountedRequest::new(), Arc::new(AtomicU64::new(0)));
     let (control, seen) = (harness.control.clone(), kept.clone());
@@ -357,8 +361,9 @@ async fn buffer_of_stream_without_headers_is_bounded_by_limit() {
 #[tokio::test(start_paused = true)]
 async fn buffer_of_long_stream_after_commit_has_constant_size() {
     // The retry sends headers at once, then reads all messages before the paused clock advances.
-    let served = Answer::headers().once(Once::Headers).trailers(StatusNumber::OK).after(ms(10_000));
-    let script = [busy().once(Once::Headers).accepts(1), served];
+    let served =
+        Answer::headers().wait_for(WaitFor::Headers).trailers(StatusNumber::OK).after(ms(10_000));
+    let script = [busy().wait_for(WaitFor::Headers).accepts(1), served];
     let harness =
         Harness::with_layer(layer(RETRY).build(), Server::new(script).payload_bytes_kept(0));
     let counted_request = CountedRequest::new();
@@ -417,7 +422,7 @@ async fn stream_call(harness: &mut Harness, messages: Vec<EchoRequest>) -> CallO
 #[tokio::test(start_paused = true)]
 async fn buffer_counts_a_message_with_its_prefix_once() {
     for policy in [RETRY, HEDGE, ""] {
-        let mut harness = Harness::new(policy, Script::new().otherwise(Answer::hang()));
+        let mut harness = Harness::new(policy, Script::new().default_answer(Answer::hang()));
         let request = message_of_size(100);
         let control = harness.control.clone();
         let mut call = Box::pin(harness.client.unary(request));
@@ -494,7 +499,8 @@ async fn buffer_over_limit_prevents_transparent_retries_too() {
 
 #[tokio::test(start_paused = true)]
 async fn buffer_is_used_without_policy_for_transparent_retries() {
-    let refused = Answer::reset(Reason::REFUSED_STREAM).once(Once::Messages(2)).after(ms(15));
+    let refused =
+        Answer::reset(Reason::REFUSED_STREAM).wait_for(WaitFor::Messages(2)).after(ms(15));
     let mut harness = Harness::new("", [refused, Answer::echo()]);
     let outcome = stream_call(&mut harness, vec![message("a"), message("b"), message("c")]).await;
     let streams = &outcome.record.streams;
@@ -506,7 +512,7 @@ async fn buffer_is_used_without_policy_for_transparent_retries() {
 #[tokio::test(start_paused = true)]
 async fn buffer_over_limit_commits_attempt_in_flight() {
     // Two messages of 100 bytes fit, the third does not.
-    let fails = Answer::trailers_only(StatusNumber::UNAVAILABLE).once(Once::Request);
+    let fails = Answer::trailers_only(StatusNumber::UNAVAILABLE).wait_for(WaitFor::Request);
     let mut harness = Harness::with_layer(limited(RETRY, 200, 1000), Server::new([fails]));
     let outcome = stream_call(&mut harness, vec![message_of_size(100); 4]).await;
     assert_eq!((outcome.code(), outcome.end().0), (Code::Unavailable, StopReason::Committed));
@@ -514,8 +520,8 @@ async fn buffer_over_limit_commits_attempt_in_flight() {
     assert_eq!((outcome.record.streams.len(), stream.messages), (1, 4), "all of it was sent");
     assert_eq!((stream.bytes, harness.control.bytes_kept()), (400, 0));
 
-    let fails = Answer::trailers_only(StatusNumber::UNAVAILABLE).once(Once::Request);
-    let served = Answer::echo().once(Once::Request);
+    let fails = Answer::trailers_only(StatusNumber::UNAVAILABLE).wait_for(WaitFor::Request);
+    let served = Answer::echo().wait_for(WaitFor::Request);
     let mut harness = Harness::with_layer(limited(RETRY, 400, 1000), Server::new([fails, served]));
     let outcome = stream_call(&mut harness, vec![message_of_size(100); 4]).await;
     assert_eq!(outcome.record.streams.len(), 2, "replayed at exactly the limit");
@@ -525,14 +531,20 @@ async fn buffer_over_limit_commits_attempt_in_flight() {
 #[tokio::test(start_paused = true)]
 async fn buffer_over_limit_keeps_the_hedge_sent_most() {
     // The flow control window of the first attempt closes after one message; the second attempt reads all.
-    let script =
-        [Answer::hang().accepts(1), Answer::echo().once(Once::Request), Answer::hang().accepts(0)];
+    let script = [
+        Answer::hang().accepts(1),
+        Answer::echo().wait_for(WaitFor::Request),
+        Answer::hang().accepts(0),
+    ];
     let mut harness = Harness::with_layer(limited(HEDGE, 300, 10_000), Server::new(script));
     let outcome = stream_call(&mut harness, vec![message_of_size(100); 5]).await;
     assert_eq!(outcome.starts()[..2], [0, 20]);
     let record = outcome.record;
     assert_eq!((record.streams[1].messages, record.streams[1].bytes), (5, 500));
-    assert_eq!(record.streams[0].end.unwrap().how, How::ResetByClient(Reason::CANCEL));
+    assert_eq!(
+        record.streams[0].end.unwrap().outcome,
+        StreamOutcome::ResetByClient(Reason::CANCEL)
+    );
     assert_eq!(harness.control.statistics()["/redial.test.Echo/ClientStream"].buffers_full, 1);
     assert_eq!(harness.control.bytes_kept(), 0);
 }
@@ -543,7 +555,7 @@ async fn buffer_over_limit_cancels_the_stalled_hedge() {
     // The window of the first attempt closes after `accepts` messages, and hyper takes one more for it. The
     // second attempt reads all. One more message exceeds the limit.
     for (accepts, limit) in [(0, 40), (1, 100)] {
-        let script = [Answer::hang().accepts(accepts), Answer::echo().once(Once::Request)];
+        let script = [Answer::hang().accepts(accepts), Answer::echo().wait_for(WaitFor::Request)];
         let mut harness = Harness::with_layer(limited(&twice, limit, 10_000), Server::new(script));
         let (send, receive) = request_stream();
         tokio::spawn(async move {
@@ -562,8 +574,8 @@ async fn buffer_over_limit_cancels_the_stalled_hedge() {
 
 #[tokio::test(start_paused = true)]
 async fn buffer_of_the_channel_is_shared_by_its_calls() {
-    let script =
-        Script::new().otherwise(Answer::trailers_only(StatusNumber::UNAVAILABLE).after(ms(10)));
+    let script = Script::new()
+        .default_answer(Answer::trailers_only(StatusNumber::UNAVAILABLE).after(ms(10)));
     let twice = RETRY.replace(r#""maxAttempts": 3"#, r#""maxAttempts": 2"#);
     let harness = Harness::with_layer(limited(&twice, 1000, 150), Server::new(script));
     let call = |at| {
@@ -603,7 +615,7 @@ async fn buffer_is_unused_with_retries_disabled() {
 /// An executor may keep the finished future of a call.
 #[tokio::test(start_paused = true)]
 async fn buffer_is_freed_before_the_finished_future_is_dropped() {
-    let harness = Harness::new(RETRY, vec![Answer::close(Close::Orderly); 3]);
+    let harness = Harness::new(RETRY, vec![Answer::close(Close::Graceful); 3]);
     let mut service = harness.service();
     std::future::poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
     let mut call = Box::pin(service.call(raw_request(b"0123456789")));

@@ -4,7 +4,7 @@
 use std::error::Error;
 
 use redial::{CallLog, Event, StopReason};
-use redial_faults::grpc::{Answer, Door, Reason, Script, Server, StatusNumber};
+use redial_faults::grpc::{Answer, OnConnect, Reason, Script, Server, StatusNumber};
 use redial_grpc::{CallOptions, ClientOptions, Retries, RetryLayerBuilder, SharedCallLog};
 use tonic::{Code, Request};
 
@@ -86,7 +86,9 @@ async fn call_log_replay_makes_the_same_decisions() {
         (
             replayed(
                 "",
-                Script::new().door(Door::ClosedAtOnce, ms(0)).otherwise(Answer::echo()),
+                Script::new()
+                    .on_connect(OnConnect::CloseImmediately, ms(0))
+                    .default_answer(Answer::echo()),
                 same,
                 None,
             )
@@ -124,7 +126,7 @@ async fn call_log_replay_with_another_policy_is_a_mismatch() {
 #[tokio::test(start_paused = true)]
 async fn call_log_belongs_to_one_call() {
     let mut harness =
-        Harness::new(RETRY, Script::new().attempts([busy()]).otherwise(Answer::echo()));
+        Harness::new(RETRY, Script::new().attempts([busy()]).default_answer(Answer::echo()));
     let (first, second) = (SharedCallLog::new(), SharedCallLog::new());
     for call_log in [&first, &second] {
         let mut request = Request::new(message("x"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redial::{Event, StopReason};
 use redial_echo::EchoRequest;
-use redial_faults::grpc::{Answer, How, Once, Reason, Script, Server, StatusNumber};
+use redial_faults::grpc::{Answer, Reason, Script, Server, StatusNumber, StreamOutcome, WaitFor};
 use redial_grpc::{CallOptions, Retries, SharedCallLog};
 use tokio::runtime::Handle;
 use tokio_stream::StreamExt as _;
@@ -123,7 +123,10 @@ async fn cancellation_during_backoff_frees_buffer_and_starts_no_attempt() {
 async fn cancellation_while_replaying_resets_the_stream() {
     let harness = harness(
         &six_attempts_config(),
-        [fails(StatusNumber::UNAVAILABLE).once(Once::Messages(3)), Answer::hang().accepts(1)],
+        [
+            fails(StatusNumber::UNAVAILABLE).wait_for(WaitFor::Messages(3)),
+            Answer::hang().accepts(1),
+        ],
     );
     let bidi = harness.bidi();
     bidi.write(&["1", "2", "3"]);
@@ -150,10 +153,10 @@ async fn cancellation_as_a_retry_starts_leaves_no_stream() {
 // Peer test: grpc-java: commitAndCancelWhileDraining.
 #[tokio::test(start_paused = true)]
 async fn cancellation_after_commit_while_replaying_resets_the_stream() {
-    let headers = Answer::headers().accepts(1).once(Once::Messages(1));
+    let headers = Answer::headers().accepts(1).wait_for(WaitFor::Messages(1));
     let harness = harness(
         &six_attempts_config(),
-        [fails(StatusNumber::UNAVAILABLE).once(Once::Messages(3)), headers],
+        [fails(StatusNumber::UNAVAILABLE).wait_for(WaitFor::Messages(3)), headers],
     );
     let mut bidi = harness.bidi();
     bidi.write(&["1", "2", "3"]);
@@ -286,14 +289,14 @@ async fn cancellation_of_a_retry_waiting_for_a_stream() {
     assert_eq!(cancels(&record), [None, Some(201), Some(201)]);
 }
 
-const CANCELLED: How = How::ResetByClient(Reason::CANCEL);
+const CANCELLED: StreamOutcome = StreamOutcome::ResetByClient(Reason::CANCEL);
 
 /// grpc-java: #8393, cancellation during the replay of the last entry does not reset the stream.
 #[tokio::test(start_paused = true)]
 async fn cancellation_in_the_middle_of_a_replay_resets_the_stream() {
     // The flow control window of the retry closes in the middle of the replay.
     for accepts in [0, 1, 2] {
-        let first = busy().once(redial_faults::grpc::Once::Messages(3));
+        let first = busy().wait_for(redial_faults::grpc::WaitFor::Messages(3));
         let mut harness = Harness::new(RETRY, [first, Answer::hang().accepts(accepts)]);
         let messages = tokio_stream::iter((0..3).map(|_| message(&"m".repeat(20_000))));
         // The application does not half-close.
@@ -304,7 +307,7 @@ async fn cancellation_in_the_middle_of_a_replay_resets_the_stream() {
         let record = harness.server.record();
         assert_eq!((record.streams.len(), record.streams[1].messages), (2, accepts));
         let end = record.streams[1].end.unwrap();
-        assert_eq!((end.how, end.at), (CANCELLED, ms(100)), "after {accepts} messages");
+        assert_eq!((end.outcome, end.at), (CANCELLED, ms(100)), "after {accepts} messages");
         assert_eq!(harness.control.bytes_kept(), 0);
     }
 }
@@ -313,7 +316,7 @@ async fn cancellation_in_the_middle_of_a_replay_resets_the_stream() {
 #[tokio::test(start_paused = true)]
 async fn cancellation_before_first_poll_leaks_nothing() {
     for policy in [RETRY, HEDGE] {
-        let harness = Harness::new(policy, Script::new().otherwise(Answer::hang()));
+        let harness = Harness::new(policy, Script::new().default_answer(Answer::hang()));
         let mut service = harness.service();
         let settled = async || {
             tokio::time::sleep(ms(1)).await;
@@ -341,7 +344,7 @@ async fn cancellation_before_first_poll_leaks_nothing() {
 #[tokio::test(start_paused = true)]
 async fn cancellation_frees_everything() {
     for retries in [Retries::Transparent, Retries::All, Retries::Off] {
-        let script = Script::new().attempts([Answer::reply("")]).otherwise(Answer::hang());
+        let script = Script::new().attempts([Answer::reply("")]).default_answer(Answer::hang());
         let mut harness =
             Harness::with_layer(layer(RETRY).retries(retries).build(), Server::new(script));
         harness.client.unary(message("warm")).await.unwrap();
@@ -368,14 +371,14 @@ async fn cancellation_frees_everything() {
             );
         }
         let streams = harness.server.record().streams;
-        assert!(streams[1..].iter().all(|it| it.end.unwrap().how == CANCELLED));
+        assert!(streams[1..].iter().all(|it| it.end.unwrap().outcome == CANCELLED));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn cancellation_by_dropping_the_future_resets_every_attempt() {
     for (policy, streams) in [(RETRY, 1), (HEDGE, 3)] {
-        let mut harness = Harness::new(policy, Script::new().otherwise(Answer::hang()));
+        let mut harness = Harness::new(policy, Script::new().default_answer(Answer::hang()));
         let call_log = SharedCallLog::new();
         let mut request = tonic::Request::new(message("x"));
         request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
@@ -393,7 +396,7 @@ async fn cancellation_by_dropping_the_future_resets_every_attempt() {
 #[tokio::test(start_paused = true)]
 async fn cancellation_in_backoff_starts_no_attempt() {
     let busy = Answer::trailers_only(StatusNumber::UNAVAILABLE);
-    let mut harness = Harness::new(RETRY, Script::new().otherwise(busy));
+    let mut harness = Harness::new(RETRY, Script::new().default_answer(busy));
     assert!(tokio::time::timeout(ms(20), harness.client.unary(message("x"))).await.is_err());
     tokio::time::sleep(ms(1000)).await;
     assert_eq!((harness.server.counts().streams, harness.control.bytes_kept()), (1, 0));

@@ -38,7 +38,7 @@ async fn check_seed(seed: u64) {
     let random = &mut Rng::with_seed(seed);
     let layer = layer([RETRY, HEDGE][random.usize(..2)]).build();
     let answers = (0..CALLS * 3).map(|_| answer(random));
-    let server = Server::new(Script::new().attempts(answers).otherwise(Answer::reply("")));
+    let server = Server::new(Script::new().attempts(answers).default_answer(Answer::reply("")));
     let server = server.on_pipe();
     let channel = channel(&endpoint(), &server.connector());
     let permits = GlobalConcurrencyLimitLayer::new(PERMITS);
@@ -94,7 +94,7 @@ async fn concurrency_limit_is_not_held_by_a_sleeping_retry() {
     let hour = "3600000";
     let answers =
         [Answer::trailers_only(StatusNumber::UNAVAILABLE).pushback(hour), Answer::reply("")];
-    let script = Script::new().call("sleeper", answers).otherwise(Answer::reply(""));
+    let script = Script::new().call("sleeper", answers).default_answer(Answer::reply(""));
     let server = Server::new(script).on_pipe();
     let channel = channel(&endpoint(), &server.connector());
     let permit = GlobalConcurrencyLimitLayer::new(1);
@@ -118,7 +118,7 @@ async fn concurrency_limit_is_not_held_by_a_sleeping_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn concurrency_limit_is_not_held_by_a_call_without_attempt() {
-    let harness = Harness::new(RETRY, Script::new().otherwise(Answer::echo()));
+    let harness = Harness::new(RETRY, Script::new().default_answer(Answer::echo()));
     let channel = channel(&endpoint(), &harness.server.connector());
     let service =
         ServiceBuilder::new().layer(harness.layer.clone()).concurrency_limit(1).service(channel);

@@ -30,7 +30,7 @@ async fn config_per_attempt_recv_timeout_is_unknown_and_warned_about() {
 #[tokio::test(start_paused = true)]
 async fn config_swap_applies_to_new_calls_only() {
     let busy = Answer::trailers_only(StatusNumber::UNAVAILABLE);
-    let mut harness = Harness::new(RETRY, Script::new().otherwise(busy));
+    let mut harness = Harness::new(RETRY, Script::new().default_answer(busy));
     let control = harness.control.clone();
     let (old, ()) = tokio::join!(harness.call(), async {
         tokio::time::sleep(ms(10)).await;
@@ -41,7 +41,7 @@ async fn config_swap_applies_to_new_calls_only() {
 }
 
 fn busy_script() -> Script {
-    Script::new().otherwise(Answer::trailers_only(StatusNumber::UNAVAILABLE))
+    Script::new().default_answer(Answer::trailers_only(StatusNumber::UNAVAILABLE))
 }
 
 fn policy_with_attempts(number: u32) -> String {
@@ -146,7 +146,7 @@ async fn config_retries_of_a_call_can_only_be_reduced() {
     for (layered, own, attempts, replaced) in table {
         let script =
             Script::new().attempts([refused(), Answer::trailers_only(StatusNumber::UNAVAILABLE)]);
-        let server = Server::new(script.otherwise(Answer::echo()));
+        let server = Server::new(script.default_answer(Answer::echo()));
         let mut harness = Harness::with_layer(layer(RETRY).retries(layered).build(), server);
         let mut request = Request::new(message("x"));
         if let Some(own) = own {

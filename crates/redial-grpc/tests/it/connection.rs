@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use redial::StopReason;
 use redial_core::Proof;
 use redial_echo::echo_client::EchoClient;
-use redial_faults::grpc::{Answer, Close, Door, LastStream, Reason, Script, Server};
+use redial_faults::grpc::{Answer, Close, LastStream, OnConnect, Reason, Script, Server};
 use redial_grpc::{CallOptions, Retries, RetryLayer};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tonic::transport::Endpoint;
@@ -79,15 +79,15 @@ impl AsyncWrite for FailingConnection {
 
 #[tokio::test(start_paused = true)]
 async fn connection_closed_before_request_is_retried_transparently() {
-    for door in [Door::ClosedAtOnce, Door::ClosedAfterPreface] {
+    for action in [OnConnect::CloseImmediately, OnConnect::CloseAfterPreface] {
         for policy in ["", RETRY] {
-            let mut answers = vec![Answer::door(door); 4];
+            let mut answers = vec![Answer::on_connect(action); 4];
             answers.push(Answer::echo());
             let mut harness = Harness::new(policy, answers);
             let outcome = harness.call().await;
-            assert_eq!((outcome.code(), outcome.attempts()), (Code::Ok, 1), "{door:?}");
-            assert_eq!(outcome.starts(), [0, 0, 10, 30, 70], "{door:?}");
-            assert_eq!(outcome.proofs(), [UNSENT, UNSENT, UNSENT, UNSENT, None], "{door:?}");
+            assert_eq!((outcome.code(), outcome.attempts()), (Code::Ok, 1), "{action:?}");
+            assert_eq!(outcome.starts(), [0, 0, 10, 30, 70], "{action:?}");
+            assert_eq!(outcome.proofs(), [UNSENT, UNSENT, UNSENT, UNSENT, None], "{action:?}");
             assert_eq!(outcome.previous(), [None], "one stream arrived, as the first attempt");
             assert_eq!((harness.statistics(), harness.tokens()), ((0, 0, 4), 10_000));
         }
@@ -96,14 +96,14 @@ async fn connection_closed_before_request_is_retried_transparently() {
 
 #[tokio::test(start_paused = true)]
 async fn connection_closed_a_thousand_times_ends_with_unavailable() {
-    let doors = |count| {
+    let closed_connections = |count| {
         let script = Script::new().attempts([Answer::echo()]);
-        (0..count).fold(script, |it, _| it.door(Door::ClosedAfterPreface, ms(0)))
+        (0..count).fold(script, |it, _| it.on_connect(OnConnect::CloseAfterPreface, ms(0)))
     };
-    let mut harness = Harness::new("", doors(1000));
+    let mut harness = Harness::new("", closed_connections(1000));
     let outcome = harness.call().await;
     assert_eq!((outcome.code(), outcome.starts().len()), (Code::Ok, 1001));
-    let mut harness = Harness::new("", doors(1001));
+    let mut harness = Harness::new("", closed_connections(1001));
     let outcome = harness.call().await;
     assert_eq!((outcome.code(), outcome.starts().len()), (Code::Unavailable, 1001));
     assert_eq!(outcome.chain(), ["tonic::transport::Error", "hyper canceled", "connection closed"]);
@@ -176,7 +176,7 @@ async fn connection_wait_for_ready_of_call_overrides_config() {
 
 #[tokio::test(start_paused = true)]
 async fn connection_wait_for_ready_ends_at_the_deadline() {
-    let script = (0..100).fold(Script::new(), |it, _| it.door(Door::Refused, ms(0)));
+    let script = (0..100).fold(Script::new(), |it, _| it.on_connect(OnConnect::Refuse, ms(0)));
     let mut harness = Harness::new(WAITS, script);
     let mut request = Request::new(message("x"));
     request.set_timeout(ms(100));
@@ -216,7 +216,7 @@ async fn connection_refused_sends_the_next_hedge_at_once() {
 async fn connection_established_then_lost_is_not_refused() {
     use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
     for kind in [HostUnreachable, NetworkUnreachable, ConnectionRefused, AddrNotAvailable] {
-        let server = Server::new(vec![Answer::close(Close::Orderly); 2]).on_pipe();
+        let server = Server::new(vec![Answer::close(Close::Graceful); 2]).on_pipe();
         let connector = server.connector();
         let connect = tower::service_fn(move |_| {
             let connector = connector.clone();
@@ -244,7 +244,7 @@ async fn connection_errors_over_tcp_prove_the_same() {
     let policy = RETRY.replace("0.1s", "0.002s");
     let faults = [
         (Answer::close(Close::Abrupt), 1),
-        (Answer::close(Close::Orderly), 1),
+        (Answer::close(Close::Graceful), 1),
         (Answer::reset(Reason::REFUSED_STREAM), 0),
         (Answer::go_away(LastStream::Below, Reason::NO_ERROR), 0),
     ];

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use redial_core::Proof;
-use redial_faults::grpc::{Answer, Close, Door, Script, Server};
+use redial_faults::grpc::{Answer, Close, OnConnect, Script, Server};
 use redial_grpc::{CallOptions, RetryLayer, SharedCallLog};
 use tokio::task::AbortHandle;
 use tonic::{Code, Request};
@@ -16,8 +16,8 @@ use crate::common::harness::{CallOutcome, Harness, RETRY, endpoint, layer, messa
 /// inside the connection for a free stream, the third is in the queue of the connection. Then the
 /// connection ends.
 async fn three_calls(policy: &str) -> [CallOutcome; 3] {
-    let script = Script::new().attempts([Answer::close(Close::Orderly).after(ms(50))]);
-    let server = Server::new(script.otherwise(Answer::echo())).concurrent_streams(1);
+    let script = Script::new().attempts([Answer::close(Close::Graceful).after(ms(50))]);
+    let server = Server::new(script.default_answer(Answer::echo())).concurrent_streams(1);
     let harness = Harness::with_layer(layer(policy).build(), server);
     let mut calls = Vec::new();
     for _ in 0..3 {
@@ -58,7 +58,7 @@ impl AbortableExecutor {
 
 fn harness_on(executor: &AbortableExecutor, layer: RetryLayer, answer: Answer) -> Harness {
     let endpoint = endpoint().executor(executor.clone());
-    Harness::with_endpoint(&endpoint, layer, Server::new(Script::new().otherwise(answer)))
+    Harness::with_endpoint(&endpoint, layer, Server::new(Script::new().default_answer(answer)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +125,8 @@ async fn connection_without_ping_response_is_unavailable() {
     for (policy, code, starts) in
         [("", Code::Unavailable, vec![0]), (RETRY, Code::Ok, vec![0, 180])]
     {
-        let script = Script::new().door(Door::Silent, ms(0)).attempts([Answer::echo()]);
+        let script =
+            Script::new().on_connect(OnConnect::SendNothing, ms(0)).attempts([Answer::echo()]);
         let mut harness =
             Harness::with_endpoint(&endpoint, layer(policy).build(), Server::new(script));
         let outcome = harness.call().await;

@@ -13,7 +13,7 @@ use redial::testing::{Play, Script as Played, classified_as, hangs, succeeds};
 use redial_core::Random;
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
-use redial_faults::grpc::{Answer, Door, How, Reason, Script, Server, StatusNumber};
+use redial_faults::grpc::{Answer, OnConnect, Reason, Script, Server, StatusNumber, StreamOutcome};
 use redial_grpc::{CallReports, ClientOptions, DeadlineAction, Retries, RetryLayer, ServiceConfig};
 use redial_service_config::{Code as GrpcCode, Pushback};
 use tokio::time::Instant;
@@ -263,7 +263,7 @@ async fn deadline_already_passed_starts_no_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn deadline_ends_every_phase_on_time() {
-    let connecting = Script::new().door(Door::Open, ms(10_000));
+    let connecting = Script::new().on_connect(OnConnect::Serve, ms(10_000));
     let begun = Answer::headers().message("").after(ms(1));
     let cases: [(&str, Script); 5] = [
         (RETRY, Answer::hang().into()),
@@ -285,9 +285,12 @@ async fn deadline_ends_every_phase_on_time() {
         assert_eq!(began.elapsed(), ms(100), "{what}");
         tokio::time::timeout(ms(1), harness.server.idle()).await.expect("every stream is reset");
         for stream in harness.server.record().streams {
-            let how = stream.end.unwrap().how;
-            let answered = matches!(how, How::Answered(_));
-            assert!(answered || how == How::ResetByClient(Reason::CANCEL), "{what}: {how:?}");
+            let how = stream.end.unwrap().outcome;
+            let answered = matches!(how, StreamOutcome::Answered(_));
+            assert!(
+                answered || how == StreamOutcome::ResetByClient(Reason::CANCEL),
+                "{what}: {how:?}"
+            );
         }
         assert_eq!(harness.control.bytes_kept(), 0, "{what}");
     }
@@ -301,7 +304,7 @@ async fn deadline_status_names_the_last_failure() {
     assert_eq!(outcome.status().message(), text);
     assert_eq!(outcome.previous_attempts_header().as_deref(), Some("1"));
 
-    let closed = Answer::close(redial_faults::grpc::Close::Orderly);
+    let closed = Answer::close(redial_faults::grpc::Close::Graceful);
     let mut harness = Harness::new(&RETRY.replace("0.1s", "60s").replace("1s", "60s"), [closed]);
     let outcome = harness.call_with(within(ms(200))).await;
     assert_eq!(outcome.code(), Code::DeadlineExceeded);
@@ -398,8 +401,8 @@ async fn deadline_holds_after_ok_in_headers_of_open_stream() {
             assert_eq!(ended.unwrap_err().code(), Code::DeadlineExceeded, "{what}");
             assert_eq!(began.elapsed(), ms(100), "{what}");
             streaming.server.idle().await;
-            let how = streaming.server.record().streams[0].end.unwrap().how;
-            assert_eq!(how, How::ResetByClient(Reason::CANCEL), "{what}");
+            let how = streaming.server.record().streams[0].end.unwrap().outcome;
+            assert_eq!(how, StreamOutcome::ResetByClient(Reason::CANCEL), "{what}");
         }
     }
 }
@@ -424,7 +427,7 @@ async fn deadline_holds_after_failure_in_headers_of_open_stream() {
 #[tokio::test(start_paused = true)]
 async fn deadline_message_names_the_last_failure_before_the_deadline() {
     let late = || Answer::trailers_only(StatusNumber::DEADLINE_EXCEEDED).after(ms(70));
-    let lost = || Answer::close(redial_faults::grpc::Close::Orderly).after(ms(70));
+    let lost = || Answer::close(redial_faults::grpc::Close::Graceful).after(ms(70));
     for last in [Answer::hang(), late(), late().without_end_stream(), lost()] {
         let what = format!("{last:?}");
         let mut harness = Harness::new(RETRY, [busy(), last]);
@@ -468,7 +471,7 @@ async fn deadline_resets_the_stream_with_retries_disabled_too() {
             let layer = layer(RETRY).retries(retries).build();
             let mut harness = Harness::with_layer(
                 layer,
-                Server::new([answer.once(redial_faults::grpc::Once::Headers)]),
+                Server::new([answer.wait_for(redial_faults::grpc::WaitFor::Headers)]),
             );
             let (send, receive) = tokio::sync::mpsc::channel(4);
             send.send(message("x")).await.unwrap();
@@ -489,8 +492,12 @@ async fn deadline_resets_the_stream_with_retries_disabled_too() {
             };
             assert_eq!(code, Code::DeadlineExceeded, "{retries:?}");
             let _ = tokio::time::timeout(ms(5_000), harness.server.idle()).await;
-            let end = harness.server.record().streams[0].end.map(|end| (end.how, end.at));
-            assert_eq!(end, Some((How::ResetByClient(Reason::CANCEL), ms(100))), "{retries:?}");
+            let end = harness.server.record().streams[0].end.map(|end| (end.outcome, end.at));
+            assert_eq!(
+                end,
+                Some((StreamOutcome::ResetByClient(Reason::CANCEL), ms(100))),
+                "{retries:?}"
+            );
             drop(send);
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redial::StopReason;
 use redial_echo::EchoRequest;
-use redial_faults::grpc::{Answer, How, Once, Reason, Script, Server, StatusNumber};
+use redial_faults::grpc::{Answer, Reason, Script, Server, StatusNumber, StreamOutcome, WaitFor};
 use redial_grpc::{RetryLayer, RetryLayerBuilder, RetryService, ServiceConfig};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -211,7 +211,7 @@ async fn hedging_waits_for_a_positive_pushback() {
 /// grpc-js: hedges ignore the throttle.
 #[tokio::test(start_paused = true)]
 async fn hedging_respects_throttle() {
-    let script = Script::new().attempts([busy()]).otherwise(Answer::echo().after(ms(100)));
+    let script = Script::new().attempts([busy()]).default_answer(Answer::echo().after(ms(100)));
     let mut harness = Harness::with_layer(hedging_layer("0.02s", 3, 2), Server::new(script));
     assert_eq!(harness.call().await.end().0, StopReason::Throttled);
     // Half of the tokens are left, so only the first attempt is sent.
@@ -261,7 +261,7 @@ fn hedging_losers_can_be_cancelled_while_a_hedge_starts() {
 #[tokio::test(start_paused = true)]
 async fn hedging_commit_while_another_hedge_replays() {
     // The flow control window of the first attempt closes after one message; the second commits after three.
-    let bidi = Answer::echo().once(Once::Messages(3));
+    let bidi = Answer::echo().wait_for(WaitFor::Messages(3));
     let mut harness =
         Harness::new(HEDGE, [Answer::hang().accepts(1), bidi, Answer::hang().accepts(0)]);
     let mut stream = harness.client.bidi(messages(6)).await.unwrap().into_inner();
@@ -273,7 +273,7 @@ async fn hedging_commit_while_another_hedge_replays() {
     harness.server.idle().await;
     let streams = harness.server.record().streams;
     assert_eq!((streams[0].messages, streams[1].messages), (1, 6));
-    assert_eq!(streams[0].end.unwrap().how, How::ResetByClient(Reason::CANCEL));
+    assert_eq!(streams[0].end.unwrap().outcome, StreamOutcome::ResetByClient(Reason::CANCEL));
     assert_eq!(harness.control.bytes_kept(), 0);
 }
 
@@ -310,7 +310,10 @@ async fn hedging_fatal_failure_ends_call_otherwise_last_failure_returned() {
     harness.server.idle().await;
     let record = harness.server.record();
     assert_eq!(record.streams.len(), 2);
-    assert_eq!(record.streams[0].end.unwrap().how, How::ResetByClient(Reason::CANCEL));
+    assert_eq!(
+        record.streams[0].end.unwrap().outcome,
+        StreamOutcome::ResetByClient(Reason::CANCEL)
+    );
 
     let failing = |text, after| busy().text(text).after(ms(after));
     let all = [failing("slowest", 100), failing("fastest", 30), failing("third", 1)];
@@ -340,7 +343,7 @@ async fn hedging_first_headers_win_even_if_they_fail_later() {
     assert_eq!((lost.at, lost.reason), (ms(21), Reason::CANCEL));
 }
 
-const CANCELLED: How = How::ResetByClient(Reason::CANCEL);
+const CANCELLED: StreamOutcome = StreamOutcome::ResetByClient(Reason::CANCEL);
 
 #[tokio::test(start_paused = true)]
 async fn hedging_losers_are_reset_with_cancel() {
@@ -348,7 +351,7 @@ async fn hedging_losers_are_reset_with_cancel() {
     let mut harness = Harness::new(HEDGE, [Answer::hang(), Answer::hang(), wins]);
     let outcome = harness.call().await;
     assert_eq!(outcome.previous_attempts_header().as_deref(), Some("2"));
-    let answered = How::Answered(Some(StatusNumber::OK));
+    let answered = StreamOutcome::Answered(Some(StatusNumber::OK));
     // The losers are reset at the response headers, not at the end of the call.
     assert_eq!(
         stream_ends(&harness).await,

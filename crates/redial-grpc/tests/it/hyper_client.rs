@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use redial_faults::grpc::{Answer, Close, Once, Reason, StatusNumber, Stream};
+use redial_faults::grpc::{Answer, Close, Reason, StatusNumber, Stream, WaitFor};
 use redial_grpc::{BoxError, CallReport, Replay, StopReason};
 use tower::{Service, ServiceBuilder, ServiceExt as _};
 
@@ -93,7 +93,7 @@ async fn hyper_client_is_retried_and_hedged() {
 async fn hyper_client_gets_local_failures_as_trailers_only() {
     let table = [
         (Answer::hang(), "4", "the deadline passed (1 attempt)"),
-        (Answer::close(Close::Orderly).once(Once::Request), "14", "connection error"),
+        (Answer::close(Close::Graceful).wait_for(WaitFor::Request), "14", "connection error"),
     ];
     for (answer, code, text) in table {
         let harness = Harness::new("", [answer]);
@@ -114,7 +114,7 @@ async fn hyper_client_gets_local_failures_as_trailers_only() {
 async fn hyper_client_gets_its_own_connection_errors() {
     let harness = Harness::new(
         RETRY,
-        [Answer::headers().message("").then_close(Close::Orderly).after(ms(5))],
+        [Answer::headers().message("").then_close(Close::Graceful).after(ms(5))],
     );
     let layer = harness.layer.clone().adapter(boxed_replay);
     let mut service = ServiceBuilder::new().layer(layer).service(hyper_client(&harness).await);
@@ -134,7 +134,7 @@ async fn hyper_client_gets_its_own_connection_errors() {
 #[tokio::test(start_paused = true)]
 async fn hyper_client_report_is_a_response_extension() {
     let busy = || Answer::trailers_only(StatusNumber::UNAVAILABLE).text("busy");
-    let closed = || Answer::close(Close::Orderly).once(Once::Request);
+    let closed = || Answer::close(Close::Graceful).wait_for(WaitFor::Request);
     for answers in [vec![busy(); 3], vec![closed(); 3]] {
         let harness = Harness::new(RETRY, answers);
         let layer = harness.layer.clone().adapter(boxed_replay);

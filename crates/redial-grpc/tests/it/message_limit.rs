@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, StreamBody};
 use redial::StopReason;
 use redial_echo::{EchoRequest, EchoResponse};
-use redial_faults::grpc::{Answer, How, Once, Reason, Server, StatusNumber};
+use redial_faults::grpc::{Answer, Reason, Server, StatusNumber, StreamOutcome, WaitFor};
 use redial_grpc::{CallOptions, Event, Retries, SharedCallLog};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt as _;
@@ -138,11 +138,11 @@ async fn message_limit_of_requests_is_exact() {
 #[tokio::test(start_paused = true)]
 async fn message_limit_of_a_request_stream_ends_the_call() {
     // Before and after the response headers.
-    for once in [Once::Request, Once::Headers] {
+    for once in [WaitFor::Request, WaitFor::Headers] {
         for policy in [RETRY, HEDGE] {
             for retries in [Retries::All, Retries::Transparent, Retries::Off] {
                 let what = format!("{once:?} {retries:?} {policy}");
-                let answers = vec![Answer::echo().once(once); 3];
+                let answers = vec![Answer::echo().wait_for(once); 3];
                 let layer = layer(&limited_fields(policy)).retries(retries).build();
                 let mut harness = Harness::with_layer(layer, Server::new(answers));
                 let call = async {
@@ -152,7 +152,7 @@ async fn message_limit_of_a_request_stream_ends_the_call() {
                     }
                 };
                 let (begun, status) = tokio::time::timeout(ms(1000), call).await.expect(&what);
-                assert_eq!(begun, once == Once::Headers, "{what}");
+                assert_eq!(begun, once == WaitFor::Headers, "{what}");
                 assert_eq!(
                     (status.code(), status.message()),
                     (Code::ResourceExhausted, REQUEST_TEXT),
@@ -162,7 +162,10 @@ async fn message_limit_of_a_request_stream_ends_the_call() {
                 let record = harness.server.record();
                 assert_eq!(record.streams.len(), 1, "{what}");
                 assert!(
-                    matches!(record.streams[0].end.unwrap().how, How::ResetByClient(_)),
+                    matches!(
+                        record.streams[0].end.unwrap().outcome,
+                        StreamOutcome::ResetByClient(_)
+                    ),
                     "{what}"
                 );
                 assert_eq!((harness.tokens(), harness.statistics()), (10_000, (0, 0, 0)), "{what}");
@@ -177,8 +180,8 @@ async fn message_limit_of_a_request_stream_ends_the_call() {
 async fn request_body_error_sets_the_call_status() {
     let policy =
         RETRY.replace(r#"["UNAVAILABLE"]"#, r#"["UNAVAILABLE", "OUT_OF_RANGE", "INTERNAL"]"#);
-    for once in [Once::Request, Once::Headers] {
-        let mut harness = Harness::new(&policy, vec![Answer::echo().once(once); 3]);
+    for once in [WaitFor::Request, WaitFor::Headers] {
+        let mut harness = Harness::new(&policy, vec![Answer::echo().wait_for(once); 3]);
         // tonic refuses to encode the second message.
         let mut client = harness.client.clone().max_encoding_message_size(20);
         let call = async {
@@ -330,8 +333,8 @@ async fn message_limit_of_a_response_resets_the_stream() {
     assert_eq!(stream.message().await.unwrap().unwrap().payload.len(), 1);
     assert_eq!(stream.message().await.unwrap_err().code(), Code::ResourceExhausted);
     harness.server.idle().await;
-    let how = harness.server.record().streams[0].end.unwrap().how;
-    assert_eq!(how, How::ResetByClient(Reason::CANCEL));
+    let how = harness.server.record().streams[0].end.unwrap().outcome;
+    assert_eq!(how, StreamOutcome::ResetByClient(Reason::CANCEL));
 }
 
 /// Frame boundaries are independent of messages: a length prefix may be split.

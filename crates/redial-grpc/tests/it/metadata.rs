@@ -157,7 +157,7 @@ async fn metadata_previous_attempts_in_status_after_headers() {
 #[tokio::test(start_paused = true)]
 async fn metadata_previous_attempts_in_status_of_lost_stream() {
     let lost = Answer::headers().message("").then_reset(Reason::INTERNAL_ERROR);
-    let closed = Answer::headers().message("").then_close(Close::Orderly);
+    let closed = Answer::headers().message("").then_close(Close::Graceful);
     for (answer, code) in [(lost, Code::Internal), (closed, Code::Unavailable)] {
         let busy = Answer::trailers_only(StatusNumber::UNAVAILABLE);
         let mut harness = Harness::new(RETRY, [busy, answer.clone(), answer]);

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body::Frame;
 use redial_core::StopReason;
 use redial_echo::EchoRequest;
-use redial_faults::grpc::{Answer, Once, Script, Server, StatusNumber};
+use redial_faults::grpc::{Answer, Script, Server, StatusNumber, WaitFor};
 use tokio::sync::oneshot;
 use tonic::Code;
 use tower::ServiceExt;
@@ -82,8 +82,10 @@ async fn replay_precedes_messages_written_during_it() {
     // The application writes during the backoff and during the retry.
     let answer =
         Answer::headers().after(s(10)).message(response_bytes("a")).trailers(StatusNumber::OK);
-    let script =
-        [fails(StatusNumber::UNAVAILABLE).once(Once::Messages(3)), answer.once(Once::Messages(2))];
+    let script = [
+        fails(StatusNumber::UNAVAILABLE).wait_for(WaitFor::Messages(3)),
+        answer.wait_for(WaitFor::Messages(2)),
+    ];
     let harness = harness(&six_attempts_config(), script);
     let mut bidi = harness.bidi();
     bidi.write(&["1", "2", "3"]);
@@ -103,7 +105,7 @@ async fn replay_precedes_messages_written_during_it() {
 // Peer test: grpc-java: operationsAfterImmediateCommit.
 #[tokio::test(start_paused = true)]
 async fn replay_buffer_is_bypassed_after_commit() {
-    let harness = harness(&six_attempts_config(), Answer::echo().once(Once::Headers));
+    let harness = harness(&six_attempts_config(), Answer::echo().wait_for(WaitFor::Headers));
     let mut bidi = harness.bidi();
     let mut stream = bidi.response().await.unwrap().into_inner();
     for number in 1..=3 {
@@ -140,7 +142,7 @@ async fn replay_reads_the_request_only_as_fast_as_the_attempt() {
 #[tokio::test(start_paused = true)]
 async fn replay_reads_no_new_messages_during_backoff_or_replay() {
     let script = [
-        fails(StatusNumber::UNAVAILABLE).accepts(2).once(Once::Messages(2)),
+        fails(StatusNumber::UNAVAILABLE).accepts(2).wait_for(WaitFor::Messages(2)),
         Answer::hang().accepts(1),
     ];
     let layer = without_jitter(&six_attempts_config()).per_rpc_buffer_limit_in_bytes(100 << 20);
@@ -163,10 +165,10 @@ async fn replay_reads_no_new_messages_during_backoff_or_replay() {
 #[tokio::test(start_paused = true)]
 async fn replay_starts_over_if_an_attempt_fails_during_it() {
     let script = [
-        fails(StatusNumber::UNAVAILABLE).once(Once::Messages(2)),
+        fails(StatusNumber::UNAVAILABLE).wait_for(WaitFor::Messages(2)),
         // It fails before it has received any message.
-        fails(StatusNumber::UNAVAILABLE).accepts(0).once(Once::Headers),
-        replies("a").once(Once::Request),
+        fails(StatusNumber::UNAVAILABLE).accepts(0).wait_for(WaitFor::Headers),
+        replies("a").wait_for(WaitFor::Request),
     ];
     let harness = harness(&six_attempts_config(), script);
     let mut bidi = harness.bidi();
@@ -185,11 +187,11 @@ async fn replay_starts_over_if_an_attempt_fails_during_it() {
 #[tokio::test(start_paused = true)]
 async fn replay_of_a_stream_sends_every_message() {
     let script = [
-        fails(StatusNumber::ABORTED).once(Once::Messages(3)),
+        fails(StatusNumber::ABORTED).wait_for(WaitFor::Messages(3)),
         Answer::headers()
             .message(response_bytes("quux"))
             .trailers(StatusNumber::OK)
-            .once(Once::Request),
+            .wait_for(WaitFor::Request),
     ];
     let harness = harness(&aborted_config(3), script);
     let mut bidi = harness.bidi();
@@ -212,8 +214,8 @@ async fn replay_of_a_stream_sends_every_message() {
 async fn replay_stops_when_the_call_ends_during_it() {
     let answer = Answer::headers().message(response_bytes("quux")).trailers(StatusNumber::ABORTED);
     let script = [
-        fails(StatusNumber::ABORTED).once(Once::Messages(3)),
-        answer.accepts(1).once(Once::Messages(1)),
+        fails(StatusNumber::ABORTED).wait_for(WaitFor::Messages(3)),
+        answer.accepts(1).wait_for(WaitFor::Messages(1)),
     ];
     let harness = harness(&aborted_config(3), script);
     let mut bidi = harness.bidi();
@@ -274,7 +276,10 @@ async fn replay_includes_the_half_close() {
         .message(response_bytes("a"))
         .message(response_bytes("b"))
         .trailers(StatusNumber::OK);
-    let script = [fails(StatusNumber::UNAVAILABLE).once(Once::Request), answer.once(Once::Request)];
+    let script = [
+        fails(StatusNumber::UNAVAILABLE).wait_for(WaitFor::Request),
+        answer.wait_for(WaitFor::Request),
+    ];
     let harness = harness(&four_attempts_config(), script);
     let mut bidi = harness.bidi();
     bidi.write(&["1", "2"]);
@@ -300,8 +305,9 @@ async fn replay_bytes_are_identical() {
             let bytes = (0..size).map(|index| (index * 31 + size) as u8);
             EchoRequest { payload: bytes.collect::<Vec<_>>().into(), ..EchoRequest::default() }
         });
-        let slow = busy().once(Once::Request).after(ms(100));
-        let script = [slow.clone(), slow, Answer::reply("").once(Once::Request).after(ms(100))];
+        let slow = busy().wait_for(WaitFor::Request).after(ms(100));
+        let script =
+            [slow.clone(), slow, Answer::reply("").wait_for(WaitFor::Request).after(ms(100))];
         let mut harness = Harness::new(policy, script);
         // The application writes while attempts are in flight.
         let (send, receive) = tokio::sync::mpsc::channel(1);
@@ -392,7 +398,7 @@ fn replay_source_of_empty_frames_yields_to_other_tasks() {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let harness = Harness::new(RETRY, Script::new().otherwise(Answer::echo()));
+            let harness = Harness::new(RETRY, Script::new().default_answer(Answer::echo()));
             let request = raw_request_with_body(tonic::body::Body::new(EmptyFrames));
             let mut service = harness.service();
             let service = service.ready().await.unwrap();

@@ -34,7 +34,7 @@ fn rows(report: &CallReport) -> Vec<Row<'_>> {
 #[tokio::test(start_paused = true)]
 async fn report_lists_each_attempt_with_status_message_and_time() {
     let layer = layer(RETRY).for_server("reports-attempts").build();
-    let closed = Answer::close(Close::Orderly).after(ms(7));
+    let closed = Answer::close(Close::Graceful).after(ms(7));
     let mut harness = Harness::with_layer(layer, Server::new([slow_busy(), closed, slow_busy()]));
     let outcome = harness.call().await;
     assert_eq!((outcome.code(), outcome.status().message()), (Code::Unavailable, "busy"));
@@ -175,7 +175,7 @@ async fn report_is_an_extension_for_outer_layers() {
 async fn report_of_a_lost_connection_has_its_error_as_source() {
     for reports in [CallReports::StatusSource, CallReports::ResponseExtension] {
         let layer = layer("").call_reports(reports).build();
-        let mut harness = Harness::with_layer(layer, Server::new([Answer::close(Close::Orderly)]));
+        let mut harness = Harness::with_layer(layer, Server::new([Answer::close(Close::Graceful)]));
         let outcome = harness.call().await;
         let report = outcome.report();
         assert!(!report.is_answered());

@@ -1,7 +1,7 @@
 //! Retry of streaming calls, before and after the response headers.
 
 use redial_core::StopReason;
-use redial_faults::grpc::{Answer, Once, StatusNumber};
+use redial_faults::grpc::{Answer, StatusNumber, WaitFor};
 use tonic::Code;
 
 use crate::common::streaming::{
@@ -51,7 +51,7 @@ async fn retry_policy_passes_response_messages_through() {
 #[tokio::test(start_paused = true)]
 async fn retry_stream_continues_in_both_directions_after_commit() {
     let answer = Answer::headers().echo_one().echo_one().trailers(StatusNumber::ABORTED);
-    let harness = harness(&aborted_config(3), answer.once(Once::Messages(1)));
+    let harness = harness(&aborted_config(3), answer.wait_for(WaitFor::Messages(1)));
     let mut bidi = harness.bidi();
     bidi.write(&["foo"]);
     let mut stream = bidi.response().await.unwrap().into_inner();
@@ -115,7 +115,7 @@ async fn retry_of_stream_stops_after_a_response_message() {
         Answer::headers().message(response_bytes("a")).trailers(StatusNumber::UNAVAILABLE);
     let harness = harness(
         &four_attempts_config(),
-        [fails_after(1, StatusNumber::UNAVAILABLE), committed.once(Once::Messages(1))],
+        [fails_after(1, StatusNumber::UNAVAILABLE), committed.wait_for(WaitFor::Messages(1))],
     );
     let mut bidi = harness.bidi();
     bidi.write(&["1"]);
@@ -127,7 +127,7 @@ async fn retry_of_stream_stops_after_a_response_message() {
 // Peer test: grpc-go: TestRetryStreaming: Retry via ClientStream.Header().
 #[tokio::test(start_paused = true)]
 async fn retry_of_stream_happens_while_waiting_for_headers() {
-    let ok = Answer::trailers_only(StatusNumber::OK).once(Once::Messages(1));
+    let ok = Answer::trailers_only(StatusNumber::OK).wait_for(WaitFor::Messages(1));
     let harness = harness(&four_attempts_config(), [fails_after(1, StatusNumber::UNAVAILABLE), ok]);
     let mut bidi = harness.bidi();
     bidi.write(&["1"]);
@@ -141,7 +141,7 @@ async fn retry_of_stream_happens_while_waiting_for_headers() {
 #[tokio::test(start_paused = true)]
 async fn retry_of_stream_stops_after_response_headers() {
     let answer = Answer::headers().metadata("test_header", "test_value");
-    let answer = answer.trailers(StatusNumber::UNAVAILABLE).once(Once::Messages(1));
+    let answer = answer.trailers(StatusNumber::UNAVAILABLE).wait_for(WaitFor::Messages(1));
     let harness = harness(&four_attempts_config(), answer);
     let mut bidi = harness.bidi();
     bidi.write(&["1"]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redial_core::{Event, Proof, StopReason};
 use redial_echo::{EchoRequest, Failing};
-use redial_faults::grpc::{Answer, Once, Reason, Script, Server, StatusNumber};
+use redial_faults::grpc::{Answer, Reason, Script, Server, StatusNumber, WaitFor};
 use redial_grpc::{CallOptions, MethodStatistics, RetryLayer, ServiceConfig, SharedCallLog};
 use tonic::Code;
 
@@ -101,9 +101,9 @@ async fn statistics_count_transparent_retries() {
 #[tokio::test(start_paused = true)]
 async fn statistics_distinguish_transparent_retries_from_others() {
     let script = [
-        Answer::reset(Reason::REFUSED_STREAM).once(Once::Request),
-        fails(StatusNumber::UNAVAILABLE).pushback("10").once(Once::Request),
-        replies("a").once(Once::Request),
+        Answer::reset(Reason::REFUSED_STREAM).wait_for(WaitFor::Request),
+        fails(StatusNumber::UNAVAILABLE).pushback("10").wait_for(WaitFor::Request),
+        replies("a").wait_for(WaitFor::Request),
     ];
     let harness = harness(&four_attempts_config(), script);
     let mut bidi = harness.bidi();
@@ -158,7 +158,7 @@ async fn statistics_count_no_full_buffer_without_policy() {
         .per_rpc_buffer_limit_in_bytes(3)
         .build();
     let mut harness =
-        Harness::with_layer(layer, Server::new(Script::new().otherwise(Answer::echo())));
+        Harness::with_layer(layer, Server::new(Script::new().default_answer(Answer::echo())));
     assert_eq!(harness.call().await.code(), Code::Ok);
     assert_eq!(harness.control.statistics()[UNARY].buffers_full, 0);
 }

@@ -227,7 +227,7 @@ async fn status_is_the_same_with_and_without_call_log() {
         begun().then_reset(Reason::NO_ERROR),
         begun().then_reset(Reason::ENHANCE_YOUR_CALM),
         begun().then_reset(Reason::INADEQUATE_SECURITY),
-        begun().then_close(Close::Orderly),
+        begun().then_close(Close::Graceful),
     ];
     for answer in answers {
         for retries in [Retries::Transparent, Retries::Off] {

@@ -6,7 +6,7 @@
 
 use redial::StopReason;
 use redial_core::Proof;
-use redial_faults::grpc::{Answer, Close, LastStream, Once, Reason};
+use redial_faults::grpc::{Answer, Close, LastStream, Reason, WaitFor};
 use tonic::Code;
 
 use crate::common::harness::{CallOutcome, Harness, RETRY};
@@ -151,7 +151,7 @@ async fn stream_error_second_refused_stream_follows_the_policy() {
 #[tokio::test(start_paused = true)]
 async fn stream_error_goaway_below_stream_is_retried_transparently() {
     for reason in [Reason::NO_ERROR, Reason::ENHANCE_YOUR_CALM, Reason::INTERNAL_ERROR] {
-        for close in [None, Some(Close::Orderly), Some(Close::Abrupt)] {
+        for close in [None, Some(Close::Graceful), Some(Close::Abrupt)] {
             let mut fault = Answer::go_away(LastStream::Below, reason);
             if let Some(close) = close {
                 fault = fault.then_close(close);
@@ -184,7 +184,7 @@ async fn stream_error_second_goaway_below_stream_follows_the_policy() {
 async fn stream_error_goaway_above_stream_then_close_follows_the_policy() {
     for last in [LastStream::This, LastStream::Above] {
         for reason in [Reason::NO_ERROR, Reason::ENHANCE_YOUR_CALM] {
-            check_policy_decides(Answer::go_away(last, reason).then_close(Close::Orderly)).await;
+            check_policy_decides(Answer::go_away(last, reason).then_close(Close::Graceful)).await;
         }
     }
 }
@@ -210,9 +210,9 @@ async fn stream_error_goaway_above_stream_lets_it_finish() {
 
 #[tokio::test(start_paused = true)]
 async fn stream_error_closed_connection_follows_the_policy() {
-    for once in [Once::Headers, Once::Request] {
-        for close in [Close::Orderly, Close::Abrupt] {
-            check_policy_decides(Answer::close(close).once(once)).await;
+    for once in [WaitFor::Headers, WaitFor::Request] {
+        for close in [Close::Graceful, Close::Abrupt] {
+            check_policy_decides(Answer::close(close).wait_for(once)).await;
         }
     }
 }
@@ -221,7 +221,7 @@ async fn stream_error_closed_connection_follows_the_policy() {
 async fn stream_error_closed_connection_after_headers_is_unavailable() {
     // tonic alone reports UNKNOWN here.
     let chain = ["hyper", "h2 io"];
-    for close in [Close::Orderly, Close::Abrupt] {
+    for close in [Close::Graceful, Close::Abrupt] {
         check_returned(Answer::headers().then_close(close), Code::Unavailable, &chain).await;
         let begun = Answer::headers().message("").then_close(close);
         check_returned(begun, Code::Unavailable, &chain).await;

@@ -184,7 +184,7 @@ fn throttled_json(tokens: &str, attempts: u32) -> String {
 }
 
 fn busy_server() -> Server {
-    Server::new(Script::new().otherwise(Answer::trailers_only(StatusNumber::UNAVAILABLE)))
+    Server::new(Script::new().default_answer(Answer::trailers_only(StatusNumber::UNAVAILABLE)))
 }
 
 /// grpc-java: #11274, the throttle was ignored after the same config was applied again. grpc-go refills it.
@@ -308,7 +308,7 @@ async fn throttle_with_retries_disabled_counts_nothing() {
     for (retries, tokens) in [(Retries::Off, 7_000), (Retries::Transparent, 7_100)] {
         let script =
             Script::new().attempts(vec![Answer::trailers_only(StatusNumber::UNAVAILABLE); 4]);
-        let script = script.otherwise(Answer::echo());
+        let script = script.default_answer(Answer::echo());
         let mut harness = Harness::with_layer(layer(RETRY).build(), Server::new(script));
         assert_eq!(harness.call().await.starts().len(), 3);
         harness.control.set_retries(retries);

@@ -2,7 +2,9 @@
 
 use redial::StopReason;
 use redial_core::Proof;
-use redial_faults::grpc::{Answer, Close, LastStream, Once, Reason, Script, Server, StatusNumber};
+use redial_faults::grpc::{
+    Answer, Close, LastStream, Reason, Script, Server, StatusNumber, WaitFor,
+};
 use redial_grpc::{CallOptions, RetryLayer, SharedCallLog};
 use tonic::Code;
 
@@ -140,7 +142,7 @@ async fn transparent_retry_of_waiting_streams_needs_proof_from_hyper() {
     let ends = Answer::go_away(LastStream::This, Reason::NO_ERROR).after(s(1));
     let ends = ends.then_headers().message(response_bytes("baz")).trailers(StatusNumber::OK);
     let script =
-        Script::new().attempts([ends.then_close(Close::Orderly)]).otherwise(replies("qux"));
+        Script::new().attempts([ends.then_close(Close::Graceful)]).default_answer(replies("qux"));
     let harness = harness_with(RetryLayer::builder(), Server::new(script).concurrent_streams(1));
     let mut calls = Vec::new();
     for text in ["foo", "bar", "bar"] {
@@ -187,7 +189,7 @@ async fn transparent_retry_does_not_happen_after_commit() {
         (gone(Reason::NO_ERROR), Code::Unknown, StopReason::NotRetryable),
     ];
     for (answer, code, expected) in lost {
-        let harness = harness(&four_attempts_config(), answer.once(Once::Messages(1)));
+        let harness = harness(&four_attempts_config(), answer.wait_for(WaitFor::Messages(1)));
         let mut bidi = harness.bidi();
         bidi.write(&["1"]);
         let (messages, outcome) = bidi.collect().await;
@@ -229,7 +231,7 @@ async fn transparent_retry_follows_goaway_without_policy() {
 /// its context ended.
 #[tokio::test(start_paused = true)]
 async fn transparent_retry_permission_ends_with_its_attempt() {
-    let script = [refused(), Answer::close(Close::Orderly), Answer::echo()];
+    let script = [refused(), Answer::close(Close::Graceful), Answer::echo()];
     let mut harness = Harness::new("", script);
     let outcome = harness.call().await;
     assert_eq!((outcome.code(), outcome.end().0), (Code::Unavailable, StopReason::NotRetryable));

@@ -87,7 +87,7 @@ impl TestCase {
         if !differ_only_in_time(&low, &high)
             || !differ_only_in_time(&high, &played_late(scenario, LATE / time_scale.slowdown()))
         {
-            return Err(&interop::LUCK);
+            return Err(&interop::NONDETERMINISTIC);
         }
         let calls = scenario.calls.iter().enumerate();
         let requests = calls
@@ -95,7 +95,7 @@ impl TestCase {
             .map(|(index, call)| call_request(index, call, time_scale, sizes))
             .collect();
         let script =
-            calls.fold(Script::new().otherwise(Answer::hang()), |script, (index, call)| {
+            calls.fold(Script::new().default_answer(Answer::hang()), |script, (index, call)| {
                 let answers =
                     (1..).zip(&call.attempts).map(|(number, it)| answer(it, number, time_scale));
                 script.call(&index.to_string(), answers)
@@ -151,7 +151,7 @@ impl TestCase {
             config: "{}".to_owned(),
             options: Options::default(),
             calls: vec![call],
-            script: Script::new().call("0", [reply]).otherwise(Answer::hang()),
+            script: Script::new().call("0", [reply]).default_answer(Answer::hang()),
             time_scale,
             expected: Expected::Accepted,
             tolerance: TOLERANCE,

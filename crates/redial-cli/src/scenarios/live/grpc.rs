@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use redial::Sleeper;
 use redial::testing::draws;
-use redial_faults::grpc::{Answer, CALLS_MAX, Door, Handle, STREAMS_KEPT, Script, Server};
+use redial_faults::grpc::{Answer, CALLS_MAX, Handle, OnConnect, STREAMS_KEPT, Script, Server};
 use redial_grpc::{RetryLayer, RetryService, SharedCallLog};
 use redial_service_config::{ClientOptions, ServiceConfig};
 use tonic::transport::Channel;
@@ -90,10 +90,12 @@ fn on_pipe(setup: Setup<'_>, call_logs: CallLogMode) -> Observation {
     let _guard = draws(setup.scenario.draws.iter().copied());
     runtime.block_on(async {
         let server = server(setup).on_pipe();
-        let doors =
-            doors(setup, |door, after| Server::new(Script::new().door(door, after)).on_pipe());
+        let failing = failing_connections(setup, |action, after| {
+            Server::new(Script::new().on_connect(action, after)).on_pipe()
+        });
         let main = network::over_pipe(server.connector());
-        let channels = doors.iter().map(|(id, door)| (*id, network::over_pipe(door.connector())));
+        let channels =
+            failing.iter().map(|(id, server)| (*id, network::over_pipe(server.connector())));
         run(setup, &server, main, channels.collect(), call_logs).await
     })
 }
@@ -109,9 +111,9 @@ fn server(setup: Setup<'_>) -> Server {
 
 /// The script of the server for each stream.
 fn script(setup: Setup<'_>) -> Script {
-    let mut script = Script::new().otherwise(Answer::hang());
+    let mut script = Script::new().default_answer(Answer::hang());
     for (id, attempt) in attempts(setup.scenario) {
-        if script::door(attempt).is_none() {
+        if script::on_connect(attempt).is_none() {
             let answer = script::answer(attempt, id.1, setup.time_scale);
             script = script.call(&network::name(id), [answer]);
         }
@@ -119,12 +121,16 @@ fn script(setup: Setup<'_>) -> Script {
     script
 }
 
-/// Makes something for each attempt that finds no connection.
-fn doors<T>(setup: Setup<'_>, make: impl Fn(Door, Duration) -> T) -> BTreeMap<AttemptId, T> {
-    let doors = attempts(setup.scenario).filter_map(|(id, attempt)| {
-        script::door(attempt).map(|door| (id, make(door, setup.time_scale.span(attempt.after))))
+/// Makes a value for each attempt whose connection fails.
+fn failing_connections<T>(
+    setup: Setup<'_>,
+    make: impl Fn(OnConnect, Duration) -> T,
+) -> BTreeMap<AttemptId, T> {
+    let failing = attempts(setup.scenario).filter_map(|(id, attempt)| {
+        script::on_connect(attempt)
+            .map(|action| (id, make(action, setup.time_scale.span(attempt.after))))
     });
-    doors.collect()
+    failing.collect()
 }
 
 fn attempts(scenario: &Scenario) -> impl Iterator<Item = (AttemptId, &Attempt)> {
@@ -139,14 +145,14 @@ async fn run<D>(
     setup: Setup<'_>,
     server: &Handle<D>,
     main: Channel,
-    doors: BTreeMap<AttemptId, Channel>,
+    failing: BTreeMap<AttemptId, Channel>,
     call_logs: CallLogMode,
 ) -> Observation {
     let clock = ScaledClock::new(setup.time_scale.slowdown());
     let layer =
         RetryLayer::builder().config(setup.config.clone()).client_options(setup.client).build();
     let control = layer.control();
-    let (network, log) = Network::new(main, doors, clock);
+    let (network, log) = Network::new(main, failing, clock);
     let service = layer.layer(network);
     let kept: Vec<_> = setup.scenario.calls.iter().map(|_| SharedCallLog::new()).collect();
     let last_tokens = Cell::new(None);

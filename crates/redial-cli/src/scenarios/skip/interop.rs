@@ -18,12 +18,12 @@ static OPTION: SkipReason = SkipReason {
     reason: "late: early, pushback_max and retries: \"transparent\" are ours",
     applies: has_option,
 };
-static DOOR: SkipReason = SkipReason {
+static NO_CONNECTION: SkipReason = SkipReason {
     name: "with another language: an attempt that finds no connection, or loses it before sending",
     reason: "a listening server cannot do that to a single attempt",
-    applies: has_door,
+    applies: has_failing_connection,
 };
-pub(in crate::scenarios) static LUCK: SkipReason = SkipReason {
+pub(in crate::scenarios) static NONDETERMINISTIC: SkipReason = SkipReason {
     name: "with another language: the behaviour depends on random draws, or on 150 ms of real time",
     reason: "the result would be a race",
     // Set by the test case after a run through the core.
@@ -38,7 +38,8 @@ pub(in crate::scenarios) static LONG: SkipReason = SkipReason {
 };
 
 /// All of them.
-pub(in crate::scenarios) static ALL: [&SkipReason; 5] = [&DESIGN, &OPTION, &DOOR, &LUCK, &LONG];
+pub(in crate::scenarios) static ALL: [&SkipReason; 5] =
+    [&DESIGN, &OPTION, &NO_CONNECTION, &NONDETERMINISTIC, &LONG];
 
 /// Why clients of other languages skip this scenario, if they do; `actual` is the result of the
 /// core level.
@@ -58,7 +59,7 @@ fn has_option(scenario: &Scenario, _actual: &Actual) -> bool {
         || client.retries == Retries::Transparent
 }
 
-fn has_door(scenario: &Scenario, _actual: &Actual) -> bool {
+fn has_failing_connection(scenario: &Scenario, _actual: &Actual) -> bool {
     let mut attempts = scenario.calls.iter().flat_map(|call| &call.attempts);
     attempts.any(|attempt| {
         let seen = attempt.grpc.as_ref().and_then(|grpc| grpc.seen);

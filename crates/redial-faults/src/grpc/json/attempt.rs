@@ -11,7 +11,7 @@ use super::step::{JsonGoAway, JsonStep};
 use super::values::{
     Content, Fields, Ms, Outcome, Texts, close, header_value, once, some_door, some_reason, status,
 };
-use crate::grpc::action::{Action, Close, Door, Headers, Once, Step};
+use crate::grpc::action::{Action, Close, Headers, OnConnect, Step, WaitFor};
 use crate::grpc::answer::{Answer, PUSHBACK};
 use crate::grpc::status_number::StatusNumber;
 
@@ -20,7 +20,7 @@ use crate::grpc::status_number::StatusNumber;
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Attempt {
     #[serde(deserialize_with = "some_once")]
-    once: Option<Once>,
+    once: Option<WaitFor>,
     accepts: Option<u64>,
     after: Ms,
     headers: Option<Ms>,
@@ -38,7 +38,7 @@ pub(super) struct Attempt {
     close: Option<Close>,
     http: Option<Http>,
     #[serde(deserialize_with = "some_door")]
-    door: Option<Door>,
+    door: Option<OnConnect>,
     steps: Option<Vec<JsonStep>>,
 }
 
@@ -62,7 +62,7 @@ struct Http {
     body: String,
 }
 
-fn some_once<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Once>, D::Error> {
+fn some_once<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<WaitFor>, D::Error> {
     once(from).map(Some)
 }
 
@@ -123,7 +123,7 @@ impl TryFrom<Attempt> for Answer {
             return Err(format!("{name:?} has no effect on such an attempt"));
         }
         let (once, accepts) = (attempt.once.unwrap_or_default(), attempt.accepts);
-        let mut answer = Answer::of(steps(attempt)?).once(once);
+        let mut answer = Answer::of(steps(attempt)?).wait_for(once);
         answer.accepts = accepts;
         answer.check().map_err(|unplayable| unplayable.to_string())?;
         Ok(answer)
@@ -137,12 +137,12 @@ fn steps(attempt: Attempt) -> Result<Vec<Step>, String> {
         return steps.into_iter().map(Step::try_from).collect();
     }
     if let Some(door) = attempt.door {
-        return Ok(vec![at(Action::Door(door))]);
+        return Ok(vec![at(Action::OnConnect(door))]);
     }
     if let Some(seen) = attempt.seen {
         return Ok(vec![at(match seen {
-            Seen::Unsent => Action::Door(Door::ClosedAfterPreface),
-            Seen::Unconnected => Action::Door(Door::Refused),
+            Seen::Unsent => Action::OnConnect(OnConnect::CloseAfterPreface),
+            Seen::Unconnected => Action::OnConnect(OnConnect::Refuse),
             Seen::Unprocessed => Action::Reset(Reason::REFUSED_STREAM),
         })]);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::values::{hex, reason_text};
-use crate::grpc::record::{End, How, Reset, Stream};
+use crate::grpc::record::{Reset, Stream, StreamEnd, StreamOutcome};
 
 /// The JSON format of a record: see [the module](crate::grpc#records-as-json).
 impl Serialize for Stream {
@@ -43,28 +43,32 @@ impl Serialize for Reset {
     }
 }
 
-impl Serialize for End {
+impl Serialize for StreamEnd {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("at", &ms(self.at))?;
-        let how = match self.how {
-            How::Answered(_) => "answered",
-            How::Reset(_) => "reset",
-            How::ResetByClient(_) => "reset-by-client",
-            How::GoneAway(_) => "gone-away",
-            How::TooMany => "too-many",
-            How::Closed => "closed",
-            How::ClosedByClient => "closed-by-client",
+        let how = match self.outcome {
+            StreamOutcome::Answered(_) => "answered",
+            StreamOutcome::Reset(_) => "reset",
+            StreamOutcome::ResetByClient(_) => "reset-by-client",
+            StreamOutcome::GoneAway(_) => "gone-away",
+            StreamOutcome::TooManyStreams => "too-many",
+            StreamOutcome::Closed => "closed",
+            StreamOutcome::ClosedByClient => "closed-by-client",
         };
         map.serialize_entry("how", how)?;
-        match self.how {
-            How::Answered(status) => {
+        match self.outcome {
+            StreamOutcome::Answered(status) => {
                 map.serialize_entry("status", &status.map(|code| code.to_string()))?;
             }
-            How::Reset(code) | How::ResetByClient(code) | How::GoneAway(code) => {
+            StreamOutcome::Reset(code)
+            | StreamOutcome::ResetByClient(code)
+            | StreamOutcome::GoneAway(code) => {
                 map.serialize_entry("code", &reason_text(code))?;
             }
-            How::TooMany | How::Closed | How::ClosedByClient => {}
+            StreamOutcome::TooManyStreams
+            | StreamOutcome::Closed
+            | StreamOutcome::ClosedByClient => {}
         }
         map.end()
     }

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use serde::de::{Deserialize, Deserializer, Error};
 
 use super::Ordered;
-use crate::grpc::action::{Close, Door, LastStream, Once, Payload};
+use crate::grpc::action::{Close, LastStream, OnConnect, Payload, WaitFor};
 use crate::grpc::status_number::StatusNumber;
 
 /// The largest message that a script can generate.
@@ -176,24 +176,24 @@ fn one_of<T: Copy, E: Error>(what: &str, name: &str, list: &[(&str, T)]) -> Resu
     })
 }
 
-pub(super) fn door<'de, D: Deserializer<'de>>(from: D) -> Result<Door, D::Error> {
+pub(super) fn door<'de, D: Deserializer<'de>>(from: D) -> Result<OnConnect, D::Error> {
     one_of("door", &String::deserialize(from)?, &DOORS)
 }
 
-pub(super) fn some_door<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Door>, D::Error> {
+pub(super) fn some_door<'de, D: Deserializer<'de>>(from: D) -> Result<Option<OnConnect>, D::Error> {
     door(from).map(Some)
 }
 
-const DOORS: [(&str, Door); 5] = [
-    ("open", Door::Open),
-    ("refused", Door::Refused),
-    ("closed-at-once", Door::ClosedAtOnce),
-    ("closed-after-preface", Door::ClosedAfterPreface),
-    ("silent", Door::Silent),
+const DOORS: [(&str, OnConnect); 5] = [
+    ("open", OnConnect::Serve),
+    ("refused", OnConnect::Refuse),
+    ("closed-at-once", OnConnect::CloseImmediately),
+    ("closed-after-preface", OnConnect::CloseAfterPreface),
+    ("silent", OnConnect::SendNothing),
 ];
 
 pub(super) fn close<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Close>, D::Error> {
-    let list = [("orderly", Close::Orderly), ("abrupt", Close::Abrupt)];
+    let list = [("orderly", Close::Graceful), ("abrupt", Close::Abrupt)];
     one_of("way to close", &String::deserialize(from)?, &list).map(Some)
 }
 
@@ -225,12 +225,12 @@ enum JsonOnce {
     Messages(u64),
 }
 
-pub(super) fn once<'de, D: Deserializer<'de>>(from: D) -> Result<Once, D::Error> {
+pub(super) fn once<'de, D: Deserializer<'de>>(from: D) -> Result<WaitFor, D::Error> {
     Ok(match JsonOnce::deserialize(from)? {
-        JsonOnce::Headers => Once::Headers,
-        JsonOnce::Quiet => Once::Quiet,
-        JsonOnce::Request => Once::Request,
-        JsonOnce::Messages(least) => Once::Messages(least),
+        JsonOnce::Headers => WaitFor::Headers,
+        JsonOnce::Quiet => WaitFor::Idle,
+        JsonOnce::Request => WaitFor::Request,
+        JsonOnce::Messages(least) => WaitFor::Messages(least),
     })
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
 
 use super::StreamHandler;
-use crate::grpc::action::Once;
+use crate::grpc::action::WaitFor;
 use crate::grpc::connection::WINDOW_BYTES;
 use crate::grpc::request_decoder::RequestDecoder;
 use crate::grpc::wire::StreamEnded;
@@ -127,15 +127,15 @@ impl StreamHandler {
         self.until(move |it| it.wire.has_sent(it.id, sent), None).await
     }
 
-    pub(super) async fn wait_for(&mut self, once: Once) -> Result<(), StreamEnded> {
+    pub(super) async fn wait_for(&mut self, once: WaitFor) -> Result<(), StreamEnded> {
         match once {
-            Once::Headers => Ok(()),
-            Once::Request => self.until(|it| it.decoder.half_closed, None).await,
-            Once::Messages(least) => {
+            WaitFor::Headers => Ok(()),
+            WaitFor::Request => self.until(|it| it.decoder.half_closed, None).await,
+            WaitFor::Messages(least) => {
                 self.until(|it| it.decoder.half_closed || it.decoder.messages >= least, None).await
             }
-            Once::Quiet if self.on_pipe => self.wait_until_idle().await,
-            Once::Quiet => self.wait_for_idle_time().await,
+            WaitFor::Idle if self.on_pipe => self.wait_until_idle().await,
+            WaitFor::Idle => self.wait_for_idle_time().await,
         }
     }
 

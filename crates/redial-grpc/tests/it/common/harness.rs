@@ -14,7 +14,7 @@ use redial_core::Proof;
 use redial_echo::echo_client::EchoClient;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_faults::grpc::{
-    Answer, Connector, Handle, How, Pipe, Record, Script, Server, StatusNumber,
+    Answer, Connector, Handle, Pipe, Record, Script, Server, StatusNumber, StreamOutcome,
 };
 use redial_grpc::{
     CallOptions, CallReport, Control, RetryLayer, RetryLayerBuilder, RetryService, ServiceConfig,
@@ -324,7 +324,7 @@ pub(crate) fn sent_timeouts(harness: &Harness) -> Vec<Option<Duration>> {
 }
 
 /// How each stream ended, and when.
-pub(crate) async fn stream_ends(harness: &Harness) -> Vec<(How, Duration)> {
+pub(crate) async fn stream_ends(harness: &Harness) -> Vec<(StreamOutcome, Duration)> {
     tokio::time::timeout(ms(1), harness.server.idle()).await.expect("every stream has ended");
     harness
         .server
@@ -332,6 +332,6 @@ pub(crate) async fn stream_ends(harness: &Harness) -> Vec<(How, Duration)> {
         .streams
         .iter()
         .map(|it| it.end.unwrap())
-        .map(|it| (it.how, it.at))
+        .map(|it| (it.outcome, it.at))
         .collect()
 }

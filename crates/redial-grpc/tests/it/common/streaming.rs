@@ -10,7 +10,7 @@ use prost::Message as _;
 use redial_core::{Event, StopReason};
 use redial_echo::echo_client::EchoClient;
 use redial_echo::{EchoRequest, EchoResponse};
-use redial_faults::grpc::{Answer, Connector, Handle, Once, Pipe, Reason, Record, StatusNumber};
+use redial_faults::grpc::{Answer, Connector, Handle, Pipe, Reason, Record, StatusNumber, WaitFor};
 use redial_faults::grpc::{Script, Server, Stream};
 use redial_grpc::{
     CallOptions, Control, Jitter, RetryLayer, RetryLayerBuilder, RetryService, ServiceConfig,
@@ -111,7 +111,7 @@ pub(crate) fn replies(text: &str) -> Answer {
 pub(crate) fn replies_at(after: Duration, text: &str) -> Answer {
     let answer =
         Answer::headers().after(after).message(response_bytes(text)).trailers(StatusNumber::OK);
-    answer.once(Once::Headers)
+    answer.wait_for(WaitFor::Headers)
 }
 
 /// An encoded response message.
@@ -412,12 +412,12 @@ pub(crate) fn four_attempts_config() -> String {
 
 /// A failure after the server has read this many messages.
 pub(crate) fn fails_after(messages: u64, code: StatusNumber) -> Answer {
-    fails(code).once(Once::Messages(messages))
+    fails(code).wait_for(WaitFor::Messages(messages))
 }
 
 /// One message and OK after the server has read this many messages.
 pub(crate) fn replies_after(messages: u64, text: &str) -> Answer {
-    replies(text).once(Once::Messages(messages))
+    replies(text).wait_for(WaitFor::Messages(messages))
 }
 
 /// A stream with several messages that the server did not read, in a long backoff.
@@ -425,8 +425,10 @@ pub(crate) async fn several_messages_then(
     deadline: Option<std::time::Duration>,
 ) -> (StreamingHarness, BidiCall) {
     let policy = retry_policy(2, "5s", "120s", 1.6, "ABORTED");
-    let harness =
-        harness(&config_json(&policy), fails(StatusNumber::ABORTED).accepts(0).once(Once::Headers));
+    let harness = harness(
+        &config_json(&policy),
+        fails(StatusNumber::ABORTED).accepts(0).wait_for(WaitFor::Headers),
+    );
     let mut bidi = harness.bidi_with(deadline);
     bidi.write(&["foo"]);
     harness.settle().await;

@@ -36,7 +36,7 @@ fn answer(random: &mut Rng) -> Answer {
         6 => Answer::trailers_only(code(random)).pushback("-1"),
         7 => begun().trailers(code(random)),
         8 => begun().then_reset(Reason::INTERNAL_ERROR),
-        9 => begun().then_close(Close::Orderly),
+        9 => begun().then_close(Close::Graceful),
         10 => begun().then_end_stream(),
         11 => Answer::reset(Reason::REFUSED_STREAM),
         12 => Answer::reset(Reason::CANCEL),

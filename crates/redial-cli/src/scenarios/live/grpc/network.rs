@@ -43,8 +43,8 @@ pub(super) struct AttemptRequest {
 #[derive(Clone)]
 pub(super) struct Network {
     main: Channel,
-    /// The channels of attempts that have a separate server.
-    doors: Arc<BTreeMap<AttemptId, Channel>>,
+    /// The channels of attempts whose connection fails.
+    failing: Arc<BTreeMap<AttemptId, Channel>>,
     log: Log,
 }
 
@@ -77,11 +77,11 @@ impl Log {
 impl Network {
     pub(super) fn new(
         main: Channel,
-        doors: BTreeMap<AttemptId, Channel>,
+        failing: BTreeMap<AttemptId, Channel>,
         clock: ScaledClock,
     ) -> (Self, Log) {
         let log = Log { requests: Arc::default(), clock };
-        (Network { main, doors: Arc::new(doors), log: log.clone() }, log)
+        (Network { main, failing: Arc::new(failing), log: log.clone() }, log)
     }
 }
 
@@ -105,7 +105,7 @@ impl Service<Request<Body>> for Network {
         let value = HeaderValue::try_from(name(id)).expect("digits and a dot are a value");
         request.headers_mut().insert(CALL_HEADER, value);
         let mut in_flight = InFlight { id, log: self.log.clone(), runs: true };
-        match self.doors.get(&id) {
+        match self.failing.get(&id) {
             None => {
                 let response = self.main.call(request);
                 Box::pin(async move {
@@ -116,12 +116,12 @@ impl Service<Request<Body>> for Network {
                     answered
                 })
             }
-            Some(door) => {
-                let mut door = door.clone();
+            Some(channel) => {
+                let mut channel = channel.clone();
                 Box::pin(async move {
                     let in_flight = &mut in_flight;
-                    poll_fn(|cx| door.poll_ready(cx)).await?;
-                    let answered = door.call(request).await;
+                    poll_fn(|cx| channel.poll_ready(cx)).await?;
+                    let answered = channel.call(request).await;
                     in_flight.runs = false;
                     answered
                 })

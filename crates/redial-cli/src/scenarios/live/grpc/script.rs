@@ -1,6 +1,6 @@
 //! Translates an attempt of a scenario into an answer of `redial-faults`.
 
-use redial_faults::grpc::{Answer, Door, Reason, StatusNumber};
+use redial_faults::grpc::{Answer, OnConnect, Reason, StatusNumber};
 use redial_service_config::Code;
 
 use super::time_scale::TimeScale;
@@ -15,10 +15,10 @@ pub(in crate::scenarios) fn text(attempt: u32) -> String {
 }
 
 /// The connect behaviour of an attempt without a stream.
-pub(super) fn door(attempt: &Attempt) -> Option<Door> {
+pub(super) fn on_connect(attempt: &Attempt) -> Option<OnConnect> {
     match attempt.grpc.as_ref()?.seen? {
-        Seen::Unsent => Some(Door::ClosedAfterPreface),
-        Seen::Unconnected => Some(Door::Refused),
+        Seen::Unsent => Some(OnConnect::CloseAfterPreface),
+        Seen::Unconnected => Some(OnConnect::Refuse),
         Seen::Unprocessed => None,
     }
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use redial::testing::draws;
 use redial::time::Ns;
-use redial_faults::grpc::Door;
+use redial_faults::grpc::OnConnect;
 use redial_service_config::ClientOptions;
 use tokio::net::{TcpSocket, TcpStream};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
 use super::super::Live;
-use super::{CallLogMode, Setup, Sizes, TimeScale, doors, observation, run, server};
+use super::{CallLogMode, Setup, Sizes, TimeScale, failing_connections, observation, run, server};
 use crate::scenarios::model::Scenario;
 use crate::scenarios::play::Actual;
 
@@ -45,17 +45,17 @@ pub(in crate::scenarios) fn play_over_tcp(
     runtime.block_on(async {
         let server = server(setup).listen((Ipv4Addr::LOCALHOST, 0)).await?;
         // A bound socket that does not listen refuses connections.
-        let deaf = TcpSocket::new_v4()?;
-        deaf.bind((Ipv4Addr::LOCALHOST, 0).into())?;
-        let refused = deaf.local_addr()?;
-        let doors = doors(setup, |door, after| match door {
-            Door::Refused => Ok(channel(refused, after)),
+        let unlistened = TcpSocket::new_v4()?;
+        unlistened.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        let refused = unlistened.local_addr()?;
+        let failing = failing_connections(setup, |action, after| match action {
+            OnConnect::Refuse => Ok(channel(refused, after)),
             _ => Err(io::Error::other("an unsent attempt over TCP is a race")),
         });
-        let doors = doors.into_iter().map(|(id, door)| door.map(|door| (id, door)));
+        let failing = failing.into_iter().map(|(id, channel)| channel.map(|it| (id, it)));
         let main = channel(server.addr(), Duration::ZERO);
         let seen =
-            run(setup, &server, main, doors.collect::<io::Result<_>>()?, CallLogMode::Kept).await;
+            run(setup, &server, main, failing.collect::<io::Result<_>>()?, CallLogMode::Kept).await;
         Ok(observation::read(setup, &seen, core, TCP_TOLERANCE))
     })
 }
