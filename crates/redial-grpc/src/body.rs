@@ -12,7 +12,7 @@ use redial_service_config::Pushback;
 
 use crate::call_pool::PooledCall;
 use crate::call_state::CallState;
-use crate::client_adapter::{Ended, error_with_attempt_count};
+use crate::client_adapter::{LocalStatus, error_with_attempt_count};
 use crate::message_size::TooLarge;
 use crate::replay_buffer::Failure;
 use crate::request_head::{PREVIOUS_ATTEMPTS, previous_attempts_header};
@@ -166,7 +166,7 @@ fn end_call<B>(call: &mut PooledCall<B>, (code, message): (Code, String)) -> Pol
     }
     // Dropping the body resets the stream.
     call.clear();
-    let trailers = Ended::new(code, message, attempts).into_trailers();
+    let trailers = LocalStatus::new(code, message, attempts).into_trailers();
     Poll::Ready(Some(Ok(Frame::trailers(trailers))))
 }
 

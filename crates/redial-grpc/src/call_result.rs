@@ -7,7 +7,7 @@ use redial_core::StopReason;
 use redial_service_config::Code;
 
 use crate::body::{ResponseBody, request_too_large};
-use crate::client_adapter::{ClientAdapter, Ended};
+use crate::client_adapter::{ClientAdapter, LocalStatus};
 use crate::replay_buffer::Failure;
 use crate::report::{CallReport, CallReports};
 use crate::request_head::{PREVIOUS_ATTEMPTS, previous_attempts_header};
@@ -20,7 +20,7 @@ pub(crate) type CallResult<R> = Result<Response<ResponseBody<R>>, BoxError>;
 /// A call that failed without a response.
 pub(crate) enum CallFailure {
     /// With a locally generated status.
-    Status(Ended),
+    Status(LocalStatus),
     /// With the application's own error, passed through unchanged, and the number of attempts made.
     Error(BoxError, u32),
 }
@@ -36,7 +36,7 @@ impl CallFailure {
         if failure == TransportFailure::MaybeProcessed && code == Code::Unknown {
             CallFailure::Error(error, number)
         } else {
-            CallFailure::Status(Ended::from_error(code, error, number))
+            CallFailure::Status(LocalStatus::from_error(code, error, number))
         }
     }
 
@@ -46,9 +46,9 @@ impl CallFailure {
         adapter: &impl ClientAdapter<B>,
     ) -> CallResult<R> {
         match self {
-            CallFailure::Status(ended) => {
-                let ended = Ended { report, ..ended };
-                Ok(adapter.ended(ended)?.map(|()| ResponseBody::none()))
+            CallFailure::Status(local) => {
+                let local = LocalStatus { report, ..local };
+                Ok(adapter.local_status(local)?.map(|()| ResponseBody::none()))
             }
             CallFailure::Error(error, attempts) => Err(adapter.failed(error, attempts)),
         }
@@ -92,7 +92,7 @@ impl AttemptFailure {
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             AttemptFailure::Response(head) => response_status::message(head.headers()),
-            AttemptFailure::NoResponse(CallFailure::Status(ended)) => Some(ended.message.clone()),
+            AttemptFailure::NoResponse(CallFailure::Status(local)) => Some(local.message.clone()),
             AttemptFailure::NoResponse(CallFailure::Error(error, _)) => {
                 Some(transport_error::chain_text(&**error))
             }
@@ -112,7 +112,7 @@ pub(crate) fn deadline_exceeded(
     attempts: u32,
     last: Option<FailedAttempt>,
     wait_reason: Option<String>,
-) -> Ended {
+) -> LocalStatus {
     debug_assert!(
         stop_reason == StopReason::Deadline,
         "only the deadline ends a call without an outcome"
@@ -129,9 +129,9 @@ pub(crate) fn deadline_exceeded(
                 text.push_str(&format!("; last failed attempt: {code}"));
             }
         }
-        Some(AttemptFailure::NoResponse(CallFailure::Status(ended))) => {
-            text.push_str(&format!("; last failed attempt: {}: {}", ended.code, ended.message));
-            source = ended.source;
+        Some(AttemptFailure::NoResponse(CallFailure::Status(local))) => {
+            text.push_str(&format!("; last failed attempt: {}: {}", local.code, local.message));
+            source = local.source;
         }
         Some(AttemptFailure::NoResponse(CallFailure::Error(error, _))) => source = Some(error),
         None => {}
@@ -140,15 +140,15 @@ pub(crate) fn deadline_exceeded(
         text.push_str("; ");
         text.push_str(&wait_reason);
     }
-    let mut ended = Ended::new(Code::DeadlineExceeded, text, attempts);
-    ended.source = source;
-    ended
+    let mut local = LocalStatus::new(Code::DeadlineExceeded, text, attempts);
+    local.source = source;
+    local
 }
 
 /// The failure of an attempt that exceeded the attempt timeout.
 pub(crate) fn attempt_timed_out(after: Duration, number: u32) -> CallFailure {
     let text = format!("the attempt timed out after {after:?}");
-    CallFailure::Status(Ended::new(Code::DeadlineExceeded, text, number))
+    CallFailure::Status(LocalStatus::new(Code::DeadlineExceeded, text, number))
 }
 
 /// The failure of a call whose request body failed.
@@ -156,7 +156,7 @@ pub(crate) fn request_body_failed(failure: Failure, attempts: u32) -> CallFailur
     match failure {
         Failure::TooLarge(too_large) => {
             let (code, message) = request_too_large(too_large);
-            CallFailure::Status(Ended::new(code, message, attempts))
+            CallFailure::Status(LocalStatus::new(code, message, attempts))
         }
         Failure::Body(error) => CallFailure::Error(error, attempts),
     }

@@ -26,8 +26,8 @@ pub trait ClientAdapter<B>: Clone {
     ///
     /// # Errors
     /// The error that the application receives instead.
-    fn ended(&self, ended: Ended) -> Result<Response<()>, BoxError> {
-        Ok(ended.into_response())
+    fn local_status(&self, local: LocalStatus) -> Result<Response<()>, BoxError> {
+        Ok(local.into_response())
     }
 
     /// Converts a failed response and its report into an error, given the headers of the response. By
@@ -45,11 +45,11 @@ pub trait ClientAdapter<B>: Clone {
     }
 }
 
-/// A call that ended on the client side, for example by a deadline, a lost connection or a message
-/// over the size limit.
+/// The status of a call that ended on the client side, without a status from the server: for
+/// example by a deadline, a lost connection or a message over the size limit.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Ended {
+pub struct LocalStatus {
     /// The status code.
     pub code: Code,
     /// The status message.
@@ -62,15 +62,15 @@ pub struct Ended {
     pub report: Option<CallReport>,
 }
 
-impl Ended {
+impl LocalStatus {
     pub(crate) fn new(code: Code, message: String, attempts: u32) -> Self {
-        Ended { code, message, attempts, source: None, report: None }
+        LocalStatus { code, message, attempts, source: None, report: None }
     }
 
     /// The status for an error; the message contains its whole source chain.
     pub(crate) fn from_error(code: Code, error: BoxError, attempts: u32) -> Self {
         let message = transport_error::chain_text(&*error);
-        Ended { code, message, attempts, source: Some(error), report: None }
+        LocalStatus { code, message, attempts, source: Some(error), report: None }
     }
 
     /// A Trailers-Only response with the report in its extensions.
@@ -122,20 +122,20 @@ impl ClientAdapter<tonic::body::Body> for Tonic {
     }
 
     /// Returns an error with a [`tonic::Status`], so that the application can read its source.
-    fn ended(&self, ended: Ended) -> Result<Response<()>, BoxError> {
-        let code = tonic::Code::from_i32(i32::from(ended.code.number()));
+    fn local_status(&self, local: LocalStatus) -> Result<Response<()>, BoxError> {
+        let code = tonic::Code::from_i32(i32::from(local.code.number()));
         // A status made by another layer keeps its message, metadata and details (G3).
         let own_status =
-            ended.source.as_ref().and_then(|source| source.downcast_ref::<tonic::Status>());
+            local.source.as_ref().and_then(|source| source.downcast_ref::<tonic::Status>());
         let own_status = own_status.filter(|status| status.code() == code).cloned();
         let is_own_status = own_status.is_some();
-        let mut status = own_status.unwrap_or_else(|| tonic::Status::new(code, ended.message));
-        match (ended.report, ended.source) {
+        let mut status = own_status.unwrap_or_else(|| tonic::Status::new(code, local.message));
+        match (local.report, local.source) {
             (Some(report), source) => status.set_source(Arc::new(report.with_source(source))),
             (None, Some(source)) if !is_own_status => status.set_source(source.into()),
             (None, _) => &mut status,
         };
-        Err(with_attempt_count(status, ended.attempts))
+        Err(with_attempt_count(status, local.attempts))
     }
 
     /// The [`tonic::Status`] read from these headers, with the report as its source.
@@ -205,12 +205,12 @@ mod tests {
 
     #[test]
     fn local_status_is_a_trailers_only_response() {
-        let ended = Ended::new(Code::DeadlineExceeded, "too late".into(), 3);
-        let response = ended.into_response();
+        let local = LocalStatus::new(Code::DeadlineExceeded, "too late".into(), 3);
+        let response = local.into_response();
         assert_eq!(response.headers()["grpc-status"], "4");
         assert_eq!(response.headers()["grpc-message"], "too late");
         assert_eq!(response.headers()["grpc-previous-rpc-attempts"], "2");
-        let first = Ended::new(Code::Unavailable, String::new(), 1).into_response();
+        let first = LocalStatus::new(Code::Unavailable, String::new(), 1).into_response();
         assert!(!first.headers().contains_key("grpc-previous-rpc-attempts"));
     }
 }

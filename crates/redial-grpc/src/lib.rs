@@ -144,7 +144,7 @@ mod unreachable;
 
 pub use backends::{BackendId, USED_BACKENDS_MAX, UsedBackends};
 pub use body::ResponseBody;
-pub use client_adapter::{AdapterFn, ClientAdapter, Ended, Tonic};
+pub use client_adapter::{AdapterFn, ClientAdapter, LocalStatus, Tonic};
 pub use config_file::ConfigFileError;
 pub use config_watch::{ConfigWatch, WATCH_MIN};
 pub use control::Control;

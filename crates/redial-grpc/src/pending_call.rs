@@ -25,7 +25,7 @@ use crate::call_result::{
     failed_response, request_body_failed, with_attempt_count,
 };
 use crate::call_state::CallState;
-use crate::client_adapter::{ClientAdapter, Ended};
+use crate::client_adapter::{ClientAdapter, LocalStatus};
 use crate::replay_buffer::{Failure, Replay, ReplayBuffer, RequestBodyHandle as _, Signal};
 use crate::response_status::{self, Head, STATUS};
 use crate::sync::{Mutex, lock};
@@ -357,9 +357,9 @@ where
                 AttemptFailure::response(response),
             ),
             (Err(error), _, Some((code, pushback))) => {
-                let ended = Ended::from_error(code, error, running.number);
+                let local = LocalStatus::from_error(code, error, running.number);
                 let classification = state.plan().classify(code, pushback);
-                (code, classification, AttemptFailure::NoResponse(CallFailure::Status(ended)))
+                (code, classification, AttemptFailure::NoResponse(CallFailure::Status(local)))
             }
             (Err(error), _, None) => {
                 let (failure, code) = transport_error::classify(&*error);
