@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use redial::presets::Preset as Generic;
+use redial::presets::Preset as RedialPreset;
 use redial::{Policy, PolicyError};
 use redial_milvus::Options;
 use redial_smithy::StandardRetryStrategy;
 
-/// A named policy.
+/// A policy by name: the presets of [`redial::presets::Preset`] and those of the other crates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Preset {
@@ -62,7 +62,7 @@ impl Preset {
             Preset::Aws2026Dynamodb => "aws-2026-dynamodb",
             Preset::Milvus => "milvus",
             Preset::CouchbaseBestEffort => "couchbase-best-effort",
-            Preset::Limits => Generic::Limits.name(),
+            Preset::Limits => RedialPreset::Limits.name(),
         }
     }
 
@@ -85,7 +85,7 @@ impl Preset {
             Preset::CouchbaseBestEffort => {
                 "Couchbase's best effort: 1 ms × 2 up to 500 ms until the deadline"
             }
-            Preset::Limits => Generic::Limits.about(),
+            Preset::Limits => RedialPreset::Limits.about(),
         }
     }
 
@@ -134,8 +134,8 @@ impl Preset {
             }
             Preset::Limits => {
                 return match deadline {
-                    Some(deadline) => Generic::Limits.policy_within(deadline),
-                    None => Generic::Limits.policy(),
+                    Some(deadline) => RedialPreset::Limits.policy_within(deadline),
+                    None => RedialPreset::Limits.policy(),
                 };
             }
         };

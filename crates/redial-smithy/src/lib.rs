@@ -56,7 +56,7 @@ mod token;
 pub use classifier::{Classifier, ClientErrors, Fault, ServiceError, WithHook, classifier};
 pub use io::{CHAIN_MAX, IoErrors, io_errors, io_failure};
 pub use options::{MaxAttempts, RetryAfterRule, TokenOrder};
-pub use preset_values::Preset;
+pub use preset_values::StandardPreset;
 pub use standard::StandardRetryStrategy;
 pub use token::{RetryToken, ScheduledRetry};
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use redial_core::throttle::CostBucketConfig;
 use redial_core::{Backoff, ChargeAt, DeadlineAction, HintRule, Jitter, Numbering, Rules, ms, s};
 
-/// The source of all values that are not overridden.
+/// The named values of the [standard strategy](crate::StandardRetryStrategy), for all options that are
+/// not overridden.
 ///
 /// | | `standard` (S1) | `aws-2026` (S6) | `aws-2026-dynamodb` |
 /// | --- | --- | --- | --- |
@@ -21,7 +22,7 @@ use redial_core::{Backoff, ChargeAt, DeadlineAction, HintRule, Jitter, Numbering
 /// | retry-after hint | exact | within 5 s of the backoff | within 5 s of the backoff |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum Preset {
+pub enum StandardPreset {
     /// Smithy's standard values.
     #[default]
     #[cfg_attr(feature = "serde", serde(rename = "standard"))]
@@ -34,17 +35,18 @@ pub enum Preset {
     Aws2026Dynamodb,
 }
 
-impl Preset {
+impl StandardPreset {
     /// All presets.
-    pub const ALL: [Preset; 3] = [Preset::Standard, Preset::Aws2026, Preset::Aws2026Dynamodb];
+    pub const ALL: [StandardPreset; 3] =
+        [StandardPreset::Standard, StandardPreset::Aws2026, StandardPreset::Aws2026Dynamodb];
 
     /// The name in configs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Preset::Standard => "standard",
-            Preset::Aws2026 => "aws-2026",
-            Preset::Aws2026Dynamodb => "aws-2026-dynamodb",
+            StandardPreset::Standard => "standard",
+            StandardPreset::Aws2026 => "aws-2026",
+            StandardPreset::Aws2026Dynamodb => "aws-2026-dynamodb",
         }
     }
 
@@ -67,9 +69,9 @@ impl Preset {
             ..standard
         };
         match self {
-            Preset::Standard => standard,
-            Preset::Aws2026 => aws_2026,
-            Preset::Aws2026Dynamodb => {
+            StandardPreset::Standard => standard,
+            StandardPreset::Aws2026 => aws_2026,
+            StandardPreset::Aws2026Dynamodb => {
                 Rules { attempts: Some(4), backoff: exponential(ms(25), 2.0, s(20)), ..aws_2026 }
             }
         }
@@ -77,8 +79,8 @@ impl Preset {
 
     pub(crate) const fn bucket(self) -> CostBucketConfig {
         match self {
-            Preset::Standard => CostBucketConfig::STANDARD,
-            Preset::Aws2026 | Preset::Aws2026Dynamodb => CostBucketConfig::AWS_2026,
+            StandardPreset::Standard => CostBucketConfig::STANDARD,
+            StandardPreset::Aws2026 | StandardPreset::Aws2026Dynamodb => CostBucketConfig::AWS_2026,
         }
     }
 }

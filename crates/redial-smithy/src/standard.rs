@@ -10,9 +10,9 @@ use redial_core::throttle::{CostBucket, WhenEmpty};
 use redial_core::{Backoff, ChargeAt, HintRule, Jitter, Kind, PolicyError, Rules, Step};
 
 use crate::options::{MaxAttempts, RetryAfterRule, TokenOrder};
-use crate::preset_values::{Preset, RETRY_AFTER_MARGIN};
+use crate::preset_values::{RETRY_AFTER_MARGIN, StandardPreset};
 
-/// The standard strategy: a [`Preset`] and overrides. Each option overrides only its own value, also
+/// The standard strategy: a [`StandardPreset`] and overrides. Each option overrides only its own value, also
 /// inside the bucket and its costs.
 ///
 /// ```
@@ -33,7 +33,7 @@ use crate::preset_values::{Preset, RETRY_AFTER_MARGIN};
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct StandardRetryStrategy {
     /// The source of all values that are not overridden.
-    pub preset: Preset,
+    pub preset: StandardPreset,
     /// The maximum number of attempts, including the first.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub attempts: Option<MaxAttempts>,
@@ -84,24 +84,24 @@ impl StandardRetryStrategy {
     /// Smithy's standard values (decision S1).
     #[must_use]
     pub const fn standard() -> Self {
-        StandardRetryStrategy::of(Preset::Standard)
+        StandardRetryStrategy::of(StandardPreset::Standard)
     }
 
     /// The AWS SDKs' rules of 2026 (decision S6).
     #[must_use]
     pub const fn aws_2026() -> Self {
-        StandardRetryStrategy::of(Preset::Aws2026)
+        StandardRetryStrategy::of(StandardPreset::Aws2026)
     }
 
     /// The AWS SDKs' rules of 2026 for `DynamoDB` (decision S6).
     #[must_use]
     pub const fn aws_2026_dynamodb() -> Self {
-        StandardRetryStrategy::of(Preset::Aws2026Dynamodb)
+        StandardRetryStrategy::of(StandardPreset::Aws2026Dynamodb)
     }
 
     /// The values of a preset, without overrides.
     #[must_use]
-    pub const fn of(preset: Preset) -> Self {
+    pub const fn of(preset: StandardPreset) -> Self {
         StandardRetryStrategy {
             preset,
             attempts: None,

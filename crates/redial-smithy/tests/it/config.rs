@@ -24,7 +24,7 @@ fn config_round_trips_every_field() {
         timeout: Some(4.0),
     };
     let expected = StandardRetryStrategy {
-        preset: Preset::Aws2026,
+        preset: StandardPreset::Aws2026,
         attempts: Some(MaxAttempts::Limited(4)),
         time_max: Some(ms(1500)),
         backoff_first: Some(ms(20)),
@@ -50,7 +50,7 @@ fn config_round_trips_every_field() {
 #[test]
 fn config_missing_fields_come_from_preset() {
     assert_eq!(read("{}"), Ok(StandardRetryStrategy::standard()));
-    for preset in Preset::ALL {
+    for preset in StandardPreset::ALL {
         let text = format!(r#"{{"preset": "{}"}}"#, preset.name());
         assert_eq!(read(&text), Ok(StandardRetryStrategy::of(preset)));
     }

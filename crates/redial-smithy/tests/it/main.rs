@@ -17,7 +17,9 @@ use redial::{
     CallLog, Error, Event, Failure, Hint, Jitter, Kind, Policy, PolicyError, Stage, StopReason, ms,
     s,
 };
-use redial_smithy::{Preset, RetryAfterRule, RetryToken, StandardRetryStrategy, TokenOrder};
+use redial_smithy::{
+    RetryAfterRule, RetryToken, StandardPreset, StandardRetryStrategy, TokenOrder,
+};
 
 /// The error of an attempt.
 type Outcome = Result<&'static str, Fault>;

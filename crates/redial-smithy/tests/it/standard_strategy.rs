@@ -50,9 +50,9 @@ fn standard_strategy_caps_delays_at_20_seconds() {
 fn presets_set_retry_cost_per_error_kind() {
     let kinds = [Kind::Server, Kind::Client, Kind::Throttling, Kind::Timeout];
     for (preset, costs) in [
-        (Preset::Standard, [5.0, 5.0, 10.0, 10.0]),
-        (Preset::Aws2026, [14.0, 14.0, 5.0, 14.0]),
-        (Preset::Aws2026Dynamodb, [14.0, 14.0, 5.0, 14.0]),
+        (StandardPreset::Standard, [5.0, 5.0, 10.0, 10.0]),
+        (StandardPreset::Aws2026, [14.0, 14.0, 5.0, 14.0]),
+        (StandardPreset::Aws2026Dynamodb, [14.0, 14.0, 5.0, 14.0]),
     ] {
         let still = StandardRetryStrategy::of(preset).refill_per_second(0.0).empty(WhenEmpty::Fail);
         for (kind, cost) in kinds.into_iter().zip(costs) {
