@@ -97,8 +97,8 @@ async fn limits(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let (flaky, mut call_log) = (Flaky::new(9, ms(10)), CallLog::new());
     let _ = LIMITS.retry(|| flaky.answer(|| "busy")).when(|_| true).call_log(&mut call_log).await;
     page.show(
-        "decision record",
-        "retrying stops at a soft limit of 1 s, a hard one of 2 s",
+        "bounded retry time",
+        "a soft limit of 1 s and a hard limit of 2 s for all delays",
         &call_log,
     )
 }
@@ -134,7 +134,11 @@ async fn grpc(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let (mut request, call_log) = (tonic::Request::new(flaky), SharedCallLog::new());
     request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
     let _ = client.unary(request).await;
-    page.show("gRPC's A6", "a service config, and a server that says: in 50 ms", &call_log.take())
+    page.show(
+        "gRPC's A6",
+        "a service config, and pushback of 50 ms from the server",
+        &call_log.take(),
+    )
 }
 
 async fn smithy(page: &mut Page<'_, impl Write>) -> io::Result<()> {
@@ -160,7 +164,7 @@ async fn milvus_interceptor(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let call = interceptor.policy().retry(|| flaky.answer(|| Unavailable("boom".into())));
     let evaluate = |error: &Unavailable| classify(GrpcStatus::code(error), MessageValidity::Valid);
     let _ = call.when(evaluate).call_log(&mut call_log).await;
-    page.show("milvus", "20, 40, 80 ms, then the error says how often it was tried", &call_log)
+    page.show("milvus", "20, 40, 80 ms, then an error with the number of attempts", &call_log)
 }
 
 /// A retry budget: once it is empty, failed calls are not retried.
@@ -197,7 +201,7 @@ mod tests {
             assert!(last.contains(end), "{title}: {last}");
         };
         shown("redial::retry:", "succeeded after 3 attempts");
-        shown("decision record:", "limit");
+        shown("bounded retry time:", "limit");
         shown("hedged:", "succeeded after 3 attempts");
         shown("gRPC's A6:", "succeeded after 3 attempts");
         shown("smithy, aws-2026:", "succeeded after 3 attempts");

@@ -81,7 +81,7 @@ impl Preset {
     pub const fn about(self) -> &'static str {
         match self {
             Preset::Limits => {
-                "the decision record's limits: 5 retries, 100 ms × 2 and up to half more, soft limit 1 s, hard limit 2 s"
+                "bounded retry time: 5 retries, 100 ms × 2 and up to half more, soft limit 1 s, hard limit 2 s"
             }
         }
     }
