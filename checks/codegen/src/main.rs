@@ -48,10 +48,12 @@ fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut good = true;
     for target in TARGETS {
-        match make(&root, target).and_then(|code| keep(&root.join(target.code), &code, check)) {
-            Ok(Kept::Same) => println!("{}: up to date", target.code),
-            Ok(Kept::PolicyConfig) => println!("{}: written", target.code),
-            Ok(Kept::Stale) => {
+        match make(&root, target)
+            .and_then(|code| write_or_check(&root.join(target.code), &code, check))
+        {
+            Ok(Generated::Unchanged) => println!("{}: up to date", target.code),
+            Ok(Generated::Written) => println!("{}: written", target.code),
+            Ok(Generated::Stale) => {
                 eprintln!(
                     "{}: not what {} gives; run `cargo xtask generate`",
                     target.code, target.proto
@@ -67,21 +69,21 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-enum Kept {
-    Same,
-    PolicyConfig,
+enum Generated {
+    Unchanged,
+    Written,
     Stale,
 }
 
-fn keep(path: &Path, code: &str, check: bool) -> Result<Kept, Box<dyn Error>> {
+fn write_or_check(path: &Path, code: &str, check: bool) -> Result<Generated, Box<dyn Error>> {
     if fs::read_to_string(path).is_ok_and(|kept| kept == code) {
-        return Ok(Kept::Same);
+        return Ok(Generated::Unchanged);
     }
     if check {
-        return Ok(Kept::Stale);
+        return Ok(Generated::Stale);
     }
     fs::write(path, code)?;
-    Ok(Kept::PolicyConfig)
+    Ok(Generated::Written)
 }
 
 fn make(root: &Path, target: &Target) -> Result<String, Box<dyn Error>> {
