@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redial::throttle::{Bucket, RetryBudget};
 use redial::{Hedged, Jitter, Policy, Throttle, ms, s};
-use redial_core::{Cost, Grant, Kind};
+use redial_core::{Cost, Grant, FailureKind};
 
 use crate::operation::{Busy, FAILURES, blocking, is_transient, operation};
 
@@ -83,7 +83,7 @@ cases! {
     }
 }
 
-const COST: Cost = Cost { kind: Kind::Server };
+const COST: Cost = Cost { kind: FailureKind::Server };
 
 static NO_BUDGET: Policy = Policy::exponential(ms(100)).throttle(Throttle::none()).build();
 static STATIC: Policy = Policy::exponential(ms(100)).build();

@@ -15,7 +15,7 @@ use redial_core::throttle::{CostBucket, CostBucketConfig, RetryBudget, TokenBuck
 use redial_core::{
     Advice, AttemptTimeoutAction, Backoff, Bucket, Call, CallEnvironment, CallParams, ChargeAt,
     Classification, Command, Cost, DeadlineAction, Directive, DriverContext, Event,
-    ExpiredDeadlineAction, Failure, Grant, HedgeDelay, Hint, Jitter, Kind, LIVE_MAX,
+    ExpiredDeadlineAction, Failure, FailureKind, Grant, HedgeDelay, Hint, Jitter, LIVE_MAX,
     LastDelayAction, LimitBasis, Limits, Ns, Numbering, OverLimitAction, Policy, PolicyError,
     Proof, Random, Rules, Stage, Withdrawal,
 };
@@ -214,10 +214,10 @@ impl DriverContext for RecordingContext {
 
 fn classification(bytes: &mut Bytes<'_>) -> Classification {
     let kind = match bytes.next() % 4 {
-        0 => Kind::Server,
-        1 => Kind::Client,
-        2 => Kind::Throttling,
-        _ => Kind::Timeout,
+        0 => FailureKind::Server,
+        1 => FailureKind::Client,
+        2 => FailureKind::Throttling,
+        _ => FailureKind::Timeout,
     };
     let stage = match bytes.next() % 3 {
         0 => Stage::Unsent,

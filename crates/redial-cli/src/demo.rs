@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redial::throttle::RetryBudget;
-use redial::{CallLog, Failure, Hedged, Kind, Policy, Reason, Stage, Throttle, ms, s};
+use redial::{CallLog, Failure, FailureKind, Hedged, Policy, Reason, Stage, Throttle, ms, s};
 use redial_couchbase::{AttemptError, Orchestrator, Response, operation};
 use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
@@ -145,7 +145,7 @@ async fn smithy(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let policy = Preset::Aws2026.policy().map_err(io::Error::other)?;
     let (flaky, mut call_log) = (Flaky::new(2, ms(20)), CallLog::new());
     let call = policy.retry(|| flaky.answer(|| "internal error"));
-    let _ = call.when(|_| Some(Failure::new(Kind::Server))).call_log(&mut call_log).await;
+    let _ = call.when(|_| Some(Failure::new(FailureKind::Server))).call_log(&mut call_log).await;
     page.show("smithy, aws-2026", "a retry costs 14 of 500 tokens, a success returns it", &call_log)
 }
 

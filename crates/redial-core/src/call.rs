@@ -51,7 +51,7 @@ use core::time::Duration;
 
 use crate::rules::ExpiredDeadlineAction;
 use crate::time::{NEVER, Ns};
-use crate::{CallCounters, Cost, Environment, Event, Failure, Kind, Policy, StopReason};
+use crate::{CallCounters, Cost, Environment, Event, Failure, FailureKind, Policy, StopReason};
 
 /// The maximum number of concurrent attempts of a call (decision G2).
 pub const LIVE_MAX: usize = 32;
@@ -126,7 +126,7 @@ struct GrantRequest {
 }
 
 impl GrantRequest {
-    const fn new(kind: Kind, after: Ns) -> Self {
+    const fn new(kind: FailureKind, after: Ns) -> Self {
         GrantRequest { cost: Cost { kind }, after, not_before: 0 }
     }
 }

@@ -4,8 +4,8 @@ use crate::limits::{LimitBasis, RequestedDelay};
 use crate::rules::{ChargeAt, DeadlineAction, HintRule, Numbering, Rules};
 use crate::time::{NEVER, Ns, duration, ns};
 use crate::{
-    Backoff, CallCounters, Cost, Environment, Event, Failure, Grant, Hint, Jitter, Kind, Policy,
-    Step, StopReason,
+    Backoff, CallCounters, Cost, Environment, Event, Failure, FailureKind, Grant, Hint, Jitter,
+    Policy, Step, StopReason,
 };
 
 /// The answer of a strategy about a failure.
@@ -232,7 +232,7 @@ pub(crate) fn misses_deadline(policy: &Policy, then: Ns, deadline: Ns) -> bool {
 fn series_for(rules: &Rules, failure: &Failure) -> Backoff {
     match rules.throttling_first {
         _ if failure.is_always_retried() => rules.always,
-        Some(first) if failure.kind == Kind::Throttling => rules.backoff.starting_at(first),
+        Some(first) if failure.kind == FailureKind::Throttling => rules.backoff.starting_at(first),
         _ => rules.backoff,
     }
 }

@@ -1,13 +1,13 @@
 //! The environment of a call: random draws, throttle tokens and the recording of events.
 
 use crate::time::Ns;
-use crate::{Bucket, Event, Kind, Permit, Random};
+use crate::{Bucket, Event, FailureKind, Permit, Random};
 
 /// The price of a retry or hedge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// The kind of failure that it follows; a hedge started by its delay is charged as a timeout.
-    pub kind: Kind,
+    pub kind: FailureKind,
 }
 
 /// Tokens withdrawn from a throttle, in the unit of that throttle.
@@ -187,7 +187,10 @@ mod tests {
         let draws = [(); 2].map(|()| Environment::draw(&mut env));
         let mut random = Random::new(1);
         assert_eq!(draws, [(); 2].map(|()| random.draw()));
-        assert_eq!(env.withdraw(Cost { kind: Kind::Server }, 0), Grant::Now(Withdrawal(1000)));
+        assert_eq!(
+            env.withdraw(Cost { kind: FailureKind::Server }, 0),
+            Grant::Now(Withdrawal(1000))
+        );
         assert_eq!(env.throttle().tokens(0), Some(9.0));
         drop(env);
         assert_eq!(budget.tokens(0), Some(10.0), "a retry that never started is refunded (P6)");

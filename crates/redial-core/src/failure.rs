@@ -5,7 +5,7 @@ use core::time::Duration;
 
 /// The kind of a failure; throttles charge retries by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FailureKind {
     /// The server failed.
     Server,
     /// The client or the network failed.
@@ -114,7 +114,7 @@ pub enum Hint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The kind of failure.
-    pub kind: Kind,
+    pub kind: FailureKind,
     /// How far the attempt got.
     pub stage: Stage,
     /// The protocol's name for the failure.
@@ -126,10 +126,10 @@ pub struct Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
-            Kind::Server => "a server failure",
-            Kind::Client => "a client failure",
-            Kind::Throttling => "throttling",
-            Kind::Timeout => "a timeout",
+            FailureKind::Server => "a server failure",
+            FailureKind::Client => "a client failure",
+            FailureKind::Throttling => "throttling",
+            FailureKind::Timeout => "a timeout",
         })?;
         if let Some(reason) = self.reason {
             write!(f, " ({reason})")?;
@@ -150,32 +150,32 @@ impl fmt::Display for Failure {
 impl Failure {
     /// A failure of this kind with a response, without reason or hint.
     #[must_use]
-    pub const fn new(kind: Kind) -> Self {
+    pub const fn new(kind: FailureKind) -> Self {
         Failure { kind, stage: Stage::Answered, reason: None, hint: Hint::None }
     }
 
     /// A failure of the server.
     #[must_use]
     pub const fn server() -> Self {
-        Failure::new(Kind::Server)
+        Failure::new(FailureKind::Server)
     }
 
     /// A failure of the client or the network.
     #[must_use]
     pub const fn client() -> Self {
-        Failure::new(Kind::Client)
+        Failure::new(FailureKind::Client)
     }
 
     /// The server asked for fewer requests.
     #[must_use]
     pub const fn throttling() -> Self {
-        Failure::new(Kind::Throttling)
+        Failure::new(FailureKind::Throttling)
     }
 
     /// No response in time: kind timeout, stage in flight (decision P7).
     #[must_use]
     pub const fn timeout() -> Self {
-        Failure::new(Kind::Timeout).at(Stage::InFlight)
+        Failure::new(FailureKind::Timeout).at(Stage::InFlight)
     }
 
     /// Sets the stage at which the attempt failed.

@@ -59,7 +59,7 @@ pub use decide::{Advice, Verdict, decide};
 pub use environment::{CallEnvironment, Cost, DriverContext, Environment, Grant, Withdrawal};
 pub use error::PolicyError;
 pub use event::Event;
-pub use failure::{Classification, Directive, Failure, Hint, Kind, Proof, Reason, Stage};
+pub use failure::{Classification, Directive, Failure, FailureKind, Hint, Proof, Reason, Stage};
 pub use jitter::Jitter;
 pub use latency::{CallLatency, HedgeAt, HedgeAtBuilder, LatencyEstimate, LatencyEstimator};
 pub use limits::{LastDelayAction, LimitBasis, Limits, OverLimitAction};

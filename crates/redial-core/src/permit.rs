@@ -124,10 +124,10 @@ impl<T: Bucket> Drop for Permit<T> {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::Kind;
+    use crate::FailureKind;
     use crate::throttle::{CostBucket, CostBucketConfig, WhenEmpty};
 
-    const COST: Cost = Cost { kind: Kind::Server };
+    const COST: Cost = Cost { kind: FailureKind::Server };
 
     /// Twenty tokens without refill; a retry costs 5, success at the first attempt adds 1.
     fn bucket() -> CostBucket {

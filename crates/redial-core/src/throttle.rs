@@ -169,11 +169,11 @@ pub(crate) const MILLI: f64 = 1000.0;
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::Kind;
+    use crate::FailureKind;
     use core::cell::RefCell;
     use core::task::{Context, Poll, Waker};
 
-    const COST: Cost = Cost { kind: Kind::Timeout };
+    const COST: Cost = Cost { kind: FailureKind::Timeout };
 
     /// A throttle that records which methods are called.
     #[derive(Default)]

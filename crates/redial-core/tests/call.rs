@@ -45,7 +45,7 @@ use redial_core::throttle::{CostBucket, CostBucketConfig, RetryBudget, TokenBuck
 use redial_core::{
     Advice, AttemptTimeoutAction, Backoff, Bucket, Call, CallCounters, CallParams, ChargeAt,
     Classification, Command, Cost, DeadlineAction, Directive, Environment, Event,
-    ExpiredDeadlineAction, Failure, Grant, HedgeDelay, HintRule, Jitter, Kind, LIVE_MAX,
+    ExpiredDeadlineAction, Failure, FailureKind, Grant, HedgeDelay, HintRule, Jitter, LIVE_MAX,
     LastDelayAction, LimitBasis, Limits, NEVER, Ns, Numbering, OverLimitAction, Policy,
     PolicyError, Proof, Random, Reason, Rules, Stage, Step, StopReason, Verdict, decide, ms, ns,
 };
@@ -108,8 +108,8 @@ fn with_debt(rules: Rules, times: usize, steps: impl FnOnce(&mut TestDriver<'_, 
     let spec = Spec::Costs(CostBucketConfig { server: 10.0, ..COSTS });
     let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
     for _ in 0..times {
-        let grant = shared.withdraw(Cost { kind: Kind::Server }, 0);
-        model.withdraw(Kind::Server, 0, grant);
+        let grant = shared.withdraw(Cost { kind: FailureKind::Server }, 0);
+        model.withdraw(FailureKind::Server, 0, grant);
     }
     let env = TestEnvironment::new(&spec, &shared, 1);
     let mut driver = TestDriver::begin(&policy, CallParams::default(), 0, env, &mut model);

@@ -6,12 +6,12 @@
 #![cfg(not(loom))]
 
 use redial_core::throttle::{CallSite, call_sites_share_a_budget};
-use redial_core::{Bucket, Cost, Grant, Kind};
+use redial_core::{Bucket, Cost, FailureKind, Grant};
 
 /// How many call sites have a budget of their own.
 const CALL_SITES_MAX: usize = 511;
 
-const COST: Cost = Cost { kind: Kind::Server };
+const COST: Cost = Cost { kind: FailureKind::Server };
 
 #[track_caller]
 fn here() -> CallSite {

@@ -12,9 +12,9 @@ use common::{Model, Spec, TestDriver, TestEnvironment, at, policy};
 use redial_core::throttle::{CostBucketConfig, WhenEmpty};
 use redial_core::{
     Advice, AttemptTimeoutAction, Backoff, CallParams, ChargeAt, Classification, DeadlineAction,
-    Directive, Event, ExpiredDeadlineAction, Failure, HintRule, Jitter, Kind, LastDelayAction,
-    LimitBasis, Limits, NEVER, Ns, Numbering, OverLimitAction, Policy, Proof, Reason, Rules, Stage,
-    StopReason, ms,
+    Directive, Event, ExpiredDeadlineAction, Failure, FailureKind, HintRule, Jitter,
+    LastDelayAction, LimitBasis, Limits, NEVER, Ns, Numbering, OverLimitAction, Policy, Proof,
+    Reason, Rules, Stage, StopReason, ms,
 };
 use std::time::Duration;
 
@@ -187,8 +187,8 @@ impl Row {
             }
             if let Some(failure) = driver.asking {
                 driver.answer(match failure.kind {
-                    Kind::Client => Advice::Decline,
-                    Kind::Timeout => Advice::After(0),
+                    FailureKind::Client => Advice::Decline,
+                    FailureKind::Timeout => Advice::After(0),
                     _ => Advice::After(at(2)),
                 });
                 continue;

@@ -16,13 +16,13 @@ use redial_core::throttle::{
     call_sites_share_a_budget,
 };
 use redial_core::{
-    Bucket, Cost, Grant, HedgeAt, Kind, LatencyEstimate, LatencyEstimator, Ns, Permit,
+    Bucket, Cost, FailureKind, Grant, HedgeAt, LatencyEstimate, LatencyEstimator, Ns, Permit,
 };
 
 /// The total number of preemptions with three threads.
 const PREEMPTIONS: usize = 5;
 
-const COST: Cost = Cost { kind: Kind::Server };
+const COST: Cost = Cost { kind: FailureKind::Server };
 
 const SECOND: Ns = 1_000_000_000;
 

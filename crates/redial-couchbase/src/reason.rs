@@ -6,7 +6,7 @@
 //! RFC 49 leaves the flags of the five terminal reasons open (`todo`). They occur before the request is
 //! sent, so non-idempotent requests may be retried, and the strategy always decides.
 
-use redial_core::{Failure, Kind, Reason, Stage};
+use redial_core::{Failure, FailureKind, Reason, Stage};
 
 use crate::names::{self, UnknownName};
 
@@ -76,33 +76,33 @@ pub const ALL: [Reason; 25] = {
 };
 
 /// Each reason with the stage of the request and the kind of failure.
-const ALL_ROWS: [(Reason, Stage, Kind); 25] = [
+const ALL_ROWS: [(Reason, Stage, FailureKind); 25] = [
     // The server may have executed a request that failed for an unknown reason.
-    (UNKNOWN, Stage::InFlight, Kind::Server),
-    (SOCKET_NOT_AVAILABLE, Stage::Unsent, Kind::Client),
-    (SERVICE_NOT_AVAILABLE, Stage::Unsent, Kind::Client),
-    (NODE_NOT_AVAILABLE, Stage::Unsent, Kind::Client),
-    (KV_NOT_MY_VBUCKET, Stage::Answered, Kind::Server),
-    (KV_COLLECTION_OUTDATED, Stage::Answered, Kind::Server),
-    (KV_ERROR_MAP_RETRY_INDICATED, Stage::Answered, Kind::Server),
-    (KV_LOCKED, Stage::Answered, Kind::Server),
-    (KV_TEMPORARY_FAILURE, Stage::Answered, Kind::Server),
-    (KV_SYNC_WRITE_IN_PROGRESS, Stage::Answered, Kind::Server),
-    (KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS, Stage::Answered, Kind::Server),
-    (SERVICE_RESPONSE_CODE_INDICATED, Stage::Answered, Kind::Server),
-    (SOCKET_CLOSED_WHILE_IN_FLIGHT, Stage::InFlight, Kind::Client),
-    (CIRCUIT_BREAKER_OPEN, Stage::Unsent, Kind::Client),
-    (QUERY_PREPARED_STATEMENT_FAILURE, Stage::Answered, Kind::Server),
-    (QUERY_INDEX_NOT_FOUND, Stage::Answered, Kind::Server),
-    (ANALYTICS_TEMPORARY_FAILURE, Stage::Answered, Kind::Server),
-    (SEARCH_TOO_MANY_REQUESTS, Stage::Answered, Kind::Throttling),
-    (VIEWS_TEMPORARY_FAILURE, Stage::Answered, Kind::Server),
-    (VIEWS_NO_ACTIVE_PARTITION, Stage::Answered, Kind::Server),
-    (AUTHENTICATION_ERROR, Stage::Unsent, Kind::Client),
-    (TLS_ERROR, Stage::Unsent, Kind::Client),
-    (BUCKET_ACCESS_ERROR, Stage::Unsent, Kind::Client),
-    (SCOPE_NOT_FOUND, Stage::Unsent, Kind::Client),
-    (COLLECTION_NOT_FOUND, Stage::Unsent, Kind::Client),
+    (UNKNOWN, Stage::InFlight, FailureKind::Server),
+    (SOCKET_NOT_AVAILABLE, Stage::Unsent, FailureKind::Client),
+    (SERVICE_NOT_AVAILABLE, Stage::Unsent, FailureKind::Client),
+    (NODE_NOT_AVAILABLE, Stage::Unsent, FailureKind::Client),
+    (KV_NOT_MY_VBUCKET, Stage::Answered, FailureKind::Server),
+    (KV_COLLECTION_OUTDATED, Stage::Answered, FailureKind::Server),
+    (KV_ERROR_MAP_RETRY_INDICATED, Stage::Answered, FailureKind::Server),
+    (KV_LOCKED, Stage::Answered, FailureKind::Server),
+    (KV_TEMPORARY_FAILURE, Stage::Answered, FailureKind::Server),
+    (KV_SYNC_WRITE_IN_PROGRESS, Stage::Answered, FailureKind::Server),
+    (KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS, Stage::Answered, FailureKind::Server),
+    (SERVICE_RESPONSE_CODE_INDICATED, Stage::Answered, FailureKind::Server),
+    (SOCKET_CLOSED_WHILE_IN_FLIGHT, Stage::InFlight, FailureKind::Client),
+    (CIRCUIT_BREAKER_OPEN, Stage::Unsent, FailureKind::Client),
+    (QUERY_PREPARED_STATEMENT_FAILURE, Stage::Answered, FailureKind::Server),
+    (QUERY_INDEX_NOT_FOUND, Stage::Answered, FailureKind::Server),
+    (ANALYTICS_TEMPORARY_FAILURE, Stage::Answered, FailureKind::Server),
+    (SEARCH_TOO_MANY_REQUESTS, Stage::Answered, FailureKind::Throttling),
+    (VIEWS_TEMPORARY_FAILURE, Stage::Answered, FailureKind::Server),
+    (VIEWS_NO_ACTIVE_PARTITION, Stage::Answered, FailureKind::Server),
+    (AUTHENTICATION_ERROR, Stage::Unsent, FailureKind::Client),
+    (TLS_ERROR, Stage::Unsent, FailureKind::Client),
+    (BUCKET_ACCESS_ERROR, Stage::Unsent, FailureKind::Client),
+    (SCOPE_NOT_FOUND, Stage::Unsent, FailureKind::Client),
+    (COLLECTION_NOT_FOUND, Stage::Unsent, FailureKind::Client),
 ];
 
 /// The reason with this name.
@@ -130,7 +130,7 @@ pub fn parse(name: &str) -> Result<Reason, UnknownName> {
 pub fn failure(reason: Reason) -> Failure {
     let row = ALL_ROWS.iter().find(|(listed, ..)| *listed == reason);
     let (stage, kind) =
-        row.map_or((Stage::InFlight, Kind::Server), |(_, stage, kind)| (*stage, *kind));
+        row.map_or((Stage::InFlight, FailureKind::Server), |(_, stage, kind)| (*stage, *kind));
     Failure::new(kind).at(stage).because(reason)
 }
 

@@ -1,36 +1,36 @@
 //! Retry reasons: RFC 49's table as data, row by row.
 
-use redial::{Kind, Reason, Stage};
+use redial::{FailureKind, Reason, Stage};
 use redial_couchbase::reason;
 
 /// Name, allows non-idempotent retry, always retried, stage, kind. The last five rows are `todo` in RFC
 /// 49; decision C1 fills them.
-const TABLE: [(&str, bool, bool, Stage, Kind); 25] = [
-    ("UNKNOWN", false, false, Stage::InFlight, Kind::Server),
-    ("SOCKET_NOT_AVAILABLE", true, false, Stage::Unsent, Kind::Client),
-    ("SERVICE_NOT_AVAILABLE", true, false, Stage::Unsent, Kind::Client),
-    ("NODE_NOT_AVAILABLE", true, false, Stage::Unsent, Kind::Client),
-    ("KV_NOT_MY_VBUCKET", true, true, Stage::Answered, Kind::Server),
-    ("KV_COLLECTION_OUTDATED", true, true, Stage::Answered, Kind::Server),
-    ("KV_ERROR_MAP_RETRY_INDICATED", true, false, Stage::Answered, Kind::Server),
-    ("KV_LOCKED", true, false, Stage::Answered, Kind::Server),
-    ("KV_TEMPORARY_FAILURE", true, false, Stage::Answered, Kind::Server),
-    ("KV_SYNC_WRITE_IN_PROGRESS", true, false, Stage::Answered, Kind::Server),
-    ("KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS", true, false, Stage::Answered, Kind::Server),
-    ("SERVICE_RESPONSE_CODE_INDICATED", true, false, Stage::Answered, Kind::Server),
-    ("SOCKET_CLOSED_WHILE_IN_FLIGHT", false, false, Stage::InFlight, Kind::Client),
-    ("CIRCUIT_BREAKER_OPEN", true, false, Stage::Unsent, Kind::Client),
-    ("QUERY_PREPARED_STATEMENT_FAILURE", true, false, Stage::Answered, Kind::Server),
-    ("QUERY_INDEX_NOT_FOUND", true, false, Stage::Answered, Kind::Server),
-    ("ANALYTICS_TEMPORARY_FAILURE", true, false, Stage::Answered, Kind::Server),
-    ("SEARCH_TOO_MANY_REQUESTS", true, false, Stage::Answered, Kind::Throttling),
-    ("VIEWS_TEMPORARY_FAILURE", true, false, Stage::Answered, Kind::Server),
-    ("VIEWS_NO_ACTIVE_PARTITION", true, true, Stage::Answered, Kind::Server),
-    ("AUTHENTICATION_ERROR", true, false, Stage::Unsent, Kind::Client),
-    ("TLS_ERROR", true, false, Stage::Unsent, Kind::Client),
-    ("BUCKET_ACCESS_ERROR", true, false, Stage::Unsent, Kind::Client),
-    ("SCOPE_NOT_FOUND", true, false, Stage::Unsent, Kind::Client),
-    ("COLLECTION_NOT_FOUND", true, false, Stage::Unsent, Kind::Client),
+const TABLE: [(&str, bool, bool, Stage, FailureKind); 25] = [
+    ("UNKNOWN", false, false, Stage::InFlight, FailureKind::Server),
+    ("SOCKET_NOT_AVAILABLE", true, false, Stage::Unsent, FailureKind::Client),
+    ("SERVICE_NOT_AVAILABLE", true, false, Stage::Unsent, FailureKind::Client),
+    ("NODE_NOT_AVAILABLE", true, false, Stage::Unsent, FailureKind::Client),
+    ("KV_NOT_MY_VBUCKET", true, true, Stage::Answered, FailureKind::Server),
+    ("KV_COLLECTION_OUTDATED", true, true, Stage::Answered, FailureKind::Server),
+    ("KV_ERROR_MAP_RETRY_INDICATED", true, false, Stage::Answered, FailureKind::Server),
+    ("KV_LOCKED", true, false, Stage::Answered, FailureKind::Server),
+    ("KV_TEMPORARY_FAILURE", true, false, Stage::Answered, FailureKind::Server),
+    ("KV_SYNC_WRITE_IN_PROGRESS", true, false, Stage::Answered, FailureKind::Server),
+    ("KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS", true, false, Stage::Answered, FailureKind::Server),
+    ("SERVICE_RESPONSE_CODE_INDICATED", true, false, Stage::Answered, FailureKind::Server),
+    ("SOCKET_CLOSED_WHILE_IN_FLIGHT", false, false, Stage::InFlight, FailureKind::Client),
+    ("CIRCUIT_BREAKER_OPEN", true, false, Stage::Unsent, FailureKind::Client),
+    ("QUERY_PREPARED_STATEMENT_FAILURE", true, false, Stage::Answered, FailureKind::Server),
+    ("QUERY_INDEX_NOT_FOUND", true, false, Stage::Answered, FailureKind::Server),
+    ("ANALYTICS_TEMPORARY_FAILURE", true, false, Stage::Answered, FailureKind::Server),
+    ("SEARCH_TOO_MANY_REQUESTS", true, false, Stage::Answered, FailureKind::Throttling),
+    ("VIEWS_TEMPORARY_FAILURE", true, false, Stage::Answered, FailureKind::Server),
+    ("VIEWS_NO_ACTIVE_PARTITION", true, true, Stage::Answered, FailureKind::Server),
+    ("AUTHENTICATION_ERROR", true, false, Stage::Unsent, FailureKind::Client),
+    ("TLS_ERROR", true, false, Stage::Unsent, FailureKind::Client),
+    ("BUCKET_ACCESS_ERROR", true, false, Stage::Unsent, FailureKind::Client),
+    ("SCOPE_NOT_FOUND", true, false, Stage::Unsent, FailureKind::Client),
+    ("COLLECTION_NOT_FOUND", true, false, Stage::Unsent, FailureKind::Client),
 ];
 
 #[test]

@@ -324,7 +324,7 @@ impl Balancer {
             status.config_warnings = warnings.to_vec();
         }
         let stays = match (&status.config, &config) {
-            (Some(before), Some(config)) => before.is(config),
+            (Some(before), Some(config)) => before.ptr_eq(config),
             (before, config) => before.is_none() && config.is_none(),
         };
         if !stays {

@@ -110,7 +110,7 @@ mod tests {
         server.configure(None);
         assert_eq!(call.tokens(0), None);
         assert_eq!(
-            call.withdraw(Cost { kind: redial::Kind::Server }, 0),
+            call.withdraw(Cost { kind: redial::FailureKind::Server }, 0),
             Grant::Now(Withdrawal(0))
         );
     }

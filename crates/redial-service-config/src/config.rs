@@ -86,7 +86,7 @@ impl ServiceConfig {
     /// Whether both are clones of the same parsed config. Parsing the same text twice yields two
     /// different configs.
     #[must_use]
-    pub fn is(&self, other: &ServiceConfig) -> bool {
+    pub fn ptr_eq(&self, other: &ServiceConfig) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use redial_core::throttle::{Bucket, TokenBucket};
 use redial_core::{
     AttemptTimeoutAction, Backoff, Classification, Cost, Directive, ExpiredDeadlineAction, Failure,
-    Grant, HintRule, Jitter, Kind, LIVE_MAX, Ns, Numbering, Policy, Proof, Reason, Rules, Stage,
-    Withdrawal,
+    FailureKind, Grant, HintRule, Jitter, LIVE_MAX, Ns, Numbering, Policy, Proof, Reason, Rules,
+    Stage, Withdrawal,
 };
 
 use crate::{
@@ -236,9 +236,9 @@ impl Plan {
 /// The core's failure for a status code.
 const fn failure(code: Code) -> Failure {
     let kind = match code {
-        Code::ResourceExhausted => Kind::Throttling,
-        Code::DeadlineExceeded => Kind::Timeout,
-        _ => Kind::Server,
+        Code::ResourceExhausted => FailureKind::Throttling,
+        Code::DeadlineExceeded => FailureKind::Timeout,
+        _ => FailureKind::Server,
     };
     Failure::new(kind).because(Reason::new(code.name()))
 }

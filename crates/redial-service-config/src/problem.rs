@@ -247,7 +247,7 @@ impl std::error::Error for Problem {}
 #[derive(Clone, PartialEq, Eq)]
 pub struct Problems {
     pub(crate) list: Vec<Problem>,
-    pub(crate) left_out: usize,
+    pub(crate) omitted: usize,
     pub(crate) warnings: Vec<Problem>,
 }
 
@@ -266,8 +266,8 @@ impl Problems {
     /// The number of errors beyond the limit [`PROBLEMS_MAX`](crate::PROBLEMS_MAX), which are not
     /// listed.
     #[must_use]
-    pub const fn left_out(&self) -> usize {
-        self.left_out
+    pub const fn omitted(&self) -> usize {
+        self.omitted
     }
 
     /// Likely mistakes besides the errors.
@@ -301,7 +301,7 @@ impl fmt::Display for Problems {
             let line_end = if index > 0 { "\n" } else { "" };
             write!(f, "{line_end}{problem}")?;
         }
-        match self.left_out {
+        match self.omitted {
             0 => Ok(()),
             more => write!(f, "\nand {more} more"),
         }
@@ -316,7 +316,7 @@ impl fmt::Debug for Problems {
         }
         f.debug_struct("Problems")
             .field("list", &self.list)
-            .field("left_out", &self.left_out)
+            .field("omitted", &self.omitted)
             .field("warnings", &self.warnings)
             .finish()
     }

@@ -75,9 +75,9 @@ fn limits_entries_to_ten_thousand() {
 fn limits_problems_and_warnings_to_a_thousand() {
     let entries = |count: usize| format!("{{\"methodConfig\": [{}]}}", vec!["5"; count].join(","));
     let kept = ServiceConfig::parse(&entries(PROBLEMS_MAX)).unwrap_err();
-    assert_eq!((kept.iter().count(), kept.left_out()), (1_000, 0));
+    assert_eq!((kept.iter().count(), kept.omitted()), (1_000, 0));
     let kept = ServiceConfig::parse(&entries(PROBLEMS_MAX + 7)).unwrap_err();
-    assert_eq!((kept.iter().count(), kept.left_out()), (1_000, 7));
+    assert_eq!((kept.iter().count(), kept.omitted()), (1_000, 7));
     assert!(kept.to_string().ends_with("\nand 7 more"));
     let nameless = format!("{{\"methodConfig\": [{}]}}", vec!["{}"; PROBLEMS_MAX + 1].join(","));
     assert_eq!(ServiceConfig::parse(&nameless).unwrap().warnings().len(), 1_000);

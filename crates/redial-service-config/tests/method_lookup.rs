@@ -74,6 +74,6 @@ fn lookup_in_empty_config_finds_no_entry() {
 #[test]
 fn service_config_identity_is_shared_by_clones_only() {
     let config = ServiceConfig::parse("{}").unwrap();
-    assert!(config.is(&config.clone()));
-    assert!(!config.is(&ServiceConfig::parse("{}").unwrap()));
+    assert!(config.ptr_eq(&config.clone()));
+    assert!(!config.ptr_eq(&ServiceConfig::parse("{}").unwrap()));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redial::testing::{classified_as, play};
 use redial::throttle::Bucket;
 use redial::{
-    Directive, Failure, Hint, Kind, PolicyError, Reason, Stage, StopReason,
+    Directive, Failure, FailureKind, Hint, PolicyError, Reason, Stage, StopReason,
     classify::Classification, ms, s,
 };
 use redial_core::{
@@ -151,14 +151,15 @@ fn plan_tolerates_out_of_range_client_fields() {
 #[test]
 fn plan_classifies_each_status_by_listed_codes() {
     let plan = plan(&ClientOptions::default(), "retry");
-    let listed = |code: Code, kind: Kind| Failure::new(kind).because(Reason::new(code.name()));
+    let listed =
+        |code: Code, kind: FailureKind| Failure::new(kind).because(Reason::new(code.name()));
     for code in Code::ALL {
         let retry = |kind| Directive::Retry(listed(code, kind));
         let directive = match code {
             Code::Ok => Directive::Succeed,
-            Code::Unavailable => retry(Kind::Server),
-            Code::ResourceExhausted => retry(Kind::Throttling),
-            Code::DeadlineExceeded => retry(Kind::Timeout),
+            Code::Unavailable => retry(FailureKind::Server),
+            Code::ResourceExhausted => retry(FailureKind::Throttling),
+            Code::DeadlineExceeded => retry(FailureKind::Timeout),
             _ => Directive::Fail,
         };
         assert_eq!(plan.classify(code, Pushback::None), Classification::from(directive), "{code}");

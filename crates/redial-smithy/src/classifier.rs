@@ -5,7 +5,7 @@ use std::error::Error;
 use std::io;
 
 use redial::classify::ClassifyRule;
-use redial_core::{Directive, Failure, Hint, Kind, Stage};
+use redial_core::{Directive, Failure, FailureKind, Hint, Stage};
 
 use crate::io::io_failure;
 
@@ -164,14 +164,14 @@ impl Classifier {
     #[must_use]
     pub fn failure<E: ServiceError + Error + 'static>(&self, error: &E) -> Option<Failure> {
         let kind = if error.is_throttling() {
-            Kind::Throttling
+            FailureKind::Throttling
         } else if let (true, Some(fault)) = (error.is_retryable(), error.fault()) {
             match fault {
-                Fault::Server => Kind::Server,
-                Fault::Client => Kind::Client,
+                Fault::Server => FailureKind::Server,
+                Fault::Client => FailureKind::Client,
             }
         } else if error.is_client_error() && self.retries_client_error(error.is_retryable()) {
-            Kind::Client
+            FailureKind::Client
         } else {
             return io_failure(error);
         };

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io::{self, ErrorKind};
 
 use redial::classify::ClassifyRule;
-use redial_core::{Directive, Failure, Kind, Stage};
+use redial_core::{Directive, Failure, FailureKind, Stage};
 
 use crate::classifier::WithHook;
 
@@ -52,8 +52,10 @@ pub fn io_failure(error: &(dyn Error + 'static)) -> Option<Failure> {
 /// The failure of a kind of I/O error. `Unsent` only for kinds that cannot occur after data was sent.
 const fn failure_of_kind(kind: ErrorKind) -> Option<Failure> {
     let (kind, stage) = match kind {
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => (Kind::Timeout, Stage::InFlight),
-        ErrorKind::ConnectionRefused | ErrorKind::AddrNotAvailable => (Kind::Client, Stage::Unsent),
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => (FailureKind::Timeout, Stage::InFlight),
+        ErrorKind::ConnectionRefused | ErrorKind::AddrNotAvailable => {
+            (FailureKind::Client, Stage::Unsent)
+        }
         ErrorKind::ConnectionReset
         | ErrorKind::ConnectionAborted
         | ErrorKind::BrokenPipe
@@ -62,7 +64,7 @@ const fn failure_of_kind(kind: ErrorKind) -> Option<Failure> {
         | ErrorKind::HostUnreachable
         | ErrorKind::NetworkUnreachable
         | ErrorKind::NetworkDown
-        | ErrorKind::Interrupted => (Kind::Client, Stage::InFlight),
+        | ErrorKind::Interrupted => (FailureKind::Client, Stage::InFlight),
         _ => return None,
     };
     Some(Failure::new(kind).at(stage))

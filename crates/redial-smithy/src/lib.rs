@@ -35,7 +35,7 @@
 //! | `TerminateAndSucceed` | [`Directive::Succeed`](redial::Directive::Succeed) |
 //! | `TerminateAndFail` | [`Directive::Fail`](redial::Directive::Fail) |
 //! | `RetryError(reason)` | [`Directive::Retry`](redial::Directive::Retry) with a [`Failure`](redial::Failure) |
-//! | `RetryErrorType`: `ServerSide`, `ClientSide`, `Throttling`, `Timeout` | [`Kind`](redial::Kind): `Server`, `Client`, `Throttling`, `Timeout` |
+//! | `RetryErrorType`: `ServerSide`, `ClientSide`, `Throttling`, `Timeout` | [`FailureKind`](redial::FailureKind): `Server`, `Client`, `Throttling`, `Timeout` |
 //! | a custom `RetryTokenBucket` | [`Bucket`](redial::throttle::Bucket), with [`Policy::sharing`](redial::Policy::sharing): `call_started` is `acquireToken`, `withdraw` is `scheduleRetry`, `succeeded` and `call_failed` are `notifySuccess` and `notifyFailure` |
 //! | `RetryTokenBucket.acquireToken`, in a custom loop | [`RetryToken::acquire`] on a [`CostBucket`](redial::throttle::CostBucket) |
 //! | `RetryToken`: `notifySuccess`, `notifyFailure`, `scheduleRetry` | [`RetryToken`]: `notify_success`, `notify_failure`, `schedule_retry` |

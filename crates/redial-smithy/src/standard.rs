@@ -7,7 +7,7 @@ use std::time::Duration;
 use redial::throttle::{BucketOptions, CostOptions};
 use redial::{Policy, Throttle};
 use redial_core::throttle::{CostBucket, WhenEmpty};
-use redial_core::{Backoff, ChargeAt, HintRule, Jitter, Kind, PolicyError, Rules, Step};
+use redial_core::{Backoff, ChargeAt, FailureKind, HintRule, Jitter, PolicyError, Rules, Step};
 
 use crate::options::{MaxAttempts, RetryAfterRule, TokenOrder};
 use crate::preset_values::{RETRY_AFTER_MARGIN, StandardPreset};
@@ -17,13 +17,13 @@ use crate::preset_values::{RETRY_AFTER_MARGIN, StandardPreset};
 ///
 /// ```
 /// use redial_smithy::StandardRetryStrategy;
-/// use redial::{Kind, ms, s};
+/// use redial::{FailureKind, ms, s};
 ///
 /// let policy = StandardRetryStrategy::standard()
 ///     .attempts(5)
 ///     .time_max(s(30))
 ///     .backoff_first(ms(20))
-///     .cost(Kind::Throttling, 20.0)
+///     .cost(FailureKind::Throttling, 20.0)
 ///     .policy()?;
 /// assert_eq!(policy.rules().attempts, Some(5));
 /// # Ok::<(), redial::PolicyError>(())
@@ -202,13 +202,13 @@ impl StandardRetryStrategy {
 
     /// The cost of a retry after this kind of failure, in tokens.
     #[must_use]
-    pub const fn cost(mut self, kind: Kind, tokens: f64) -> Self {
+    pub const fn cost(mut self, kind: FailureKind, tokens: f64) -> Self {
         let costs = &mut self.bucket.costs;
         match kind {
-            Kind::Server => costs.server = Some(tokens),
-            Kind::Client => costs.client = Some(tokens),
-            Kind::Throttling => costs.throttling = Some(tokens),
-            Kind::Timeout => costs.timeout = Some(tokens),
+            FailureKind::Server => costs.server = Some(tokens),
+            FailureKind::Client => costs.client = Some(tokens),
+            FailureKind::Throttling => costs.throttling = Some(tokens),
+            FailureKind::Timeout => costs.timeout = Some(tokens),
         }
         self
     }
@@ -282,7 +282,7 @@ impl StandardRetryStrategy {
     /// # Errors
     /// The bucket's options contradict each other.
     pub fn costs(&self) -> Result<CostBucket, PolicyError> {
-        CostBucket::new(self.bucket.over(self.preset.bucket())?)
+        CostBucket::new(self.bucket.apply_to(self.preset.bucket())?)
     }
 
     /// The policy, with a token bucket of its own that its clones share.

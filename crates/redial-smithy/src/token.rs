@@ -7,20 +7,20 @@ use std::fmt;
 use std::time::Duration;
 
 use redial_core::throttle::CostBucket;
-use redial_core::{Cost, Grant, Kind, Ns, Permit, duration};
+use redial_core::{Cost, FailureKind, Grant, Ns, Permit, duration};
 
 /// The token of the current attempt: none withdrawn for the first attempt, then the tokens of its retry.
 ///
 /// Dropping it counts as failure.
 ///
 /// ```
-/// use redial::Kind;
+/// use redial::FailureKind;
 /// use redial_smithy::{StandardRetryStrategy, RetryToken};
 /// use redial::throttle::Bucket as _;
 ///
 /// let bucket = StandardRetryStrategy::aws_2026().costs()?;
 /// let token = RetryToken::acquire(&bucket);
-/// let retry = token.schedule_retry(Kind::Server, 0).ok_or("empty")?;
+/// let retry = token.schedule_retry(FailureKind::Server, 0).ok_or("empty")?;
 /// assert_eq!(bucket.tokens(0), Some(486.0));
 /// let token = retry.start(); // once `retry.after()` has passed
 /// token.notify_success(); // refunds the tokens of this retry
@@ -61,7 +61,7 @@ impl<'b> RetryToken<'b> {
     /// an arbitrary origin, the same for all users of the bucket.
     ///
     /// Returns `None` if the bucket is empty and does not wait; the token then counts as a failure.
-    pub fn schedule_retry(mut self, kind: Kind, now: Ns) -> Option<ScheduledRetry<'b>> {
+    pub fn schedule_retry(mut self, kind: FailureKind, now: Ns) -> Option<ScheduledRetry<'b>> {
         match self.permit.withdraw(Cost { kind }, now) {
             Grant::Now(_) => Some(ScheduledRetry { permit: self.permit, after: 0 }),
             Grant::After(after, _) => Some(ScheduledRetry { permit: self.permit, after }),

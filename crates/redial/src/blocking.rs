@@ -59,7 +59,7 @@ where
         let rules = origin.policy().rules();
         // The state machine decides whether an expired deadline allows an attempt (P10).
         let expired = rules.deadline == Some(Duration::ZERO);
-        let machine = expired || crate::trace::is_wanted() || origin.watches_calls();
+        let machine = expired || crate::trace::is_enabled() || origin.watches_calls();
         if options.is_none() && !machine {
             let remaining = min_duration(rules.deadline, rules.attempt_timeout);
             let attempt = Attempt { number: 1, remaining, last: None };

@@ -52,7 +52,7 @@ impl BucketOptions {
     /// # Errors
     /// A cost that is set is above the capacity. (A cost of `base` may be: a small bucket then never
     /// grants a retry for that kind.) All other checks happen when the bucket is made.
-    pub fn over(&self, base: CostBucketConfig) -> Result<CostBucketConfig, PolicyError> {
+    pub fn apply_to(&self, base: CostBucketConfig) -> Result<CostBucketConfig, PolicyError> {
         let capacity = self.capacity.unwrap_or(base.capacity);
         let CostOptions { server, client, throttling, timeout } = self.costs;
         let given = [server, client, throttling, timeout];

@@ -343,7 +343,7 @@ impl CostConfig {
         let CostConfig { capacity, costs, success, refill_per_second } = self;
         let empty = Some(WhenEmpty::Fail);
         let options = BucketOptions { capacity, costs, success, refill_per_second, empty };
-        options.over(CostBucketConfig::STANDARD)
+        options.apply_to(CostBucketConfig::STANDARD)
     }
 }
 

@@ -180,7 +180,7 @@ where
     ) -> Poll<ResultOf<O, C, R>> {
         // The state machine decides whether an expired deadline allows an attempt (P10).
         let expired = self.origin.policy().rules().deadline == Some(Duration::ZERO);
-        if expired || crate::trace::is_wanted() || self.origin.watches_calls() {
+        if expired || crate::trace::is_enabled() || self.origin.watches_calls() {
             self.get_or_make_box(cell.as_mut(), || BoxedState::with_options(Box::default()));
             return self.poll_machine(cell, cx);
         }
@@ -476,7 +476,7 @@ where
     fn poll(&mut self, mut cell: CellOf<'_, O, S>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let first = cell.is_new();
         if first {
-            if self.is_timed() || crate::trace::is_wanted() {
+            if self.is_timed() || crate::trace::is_enabled() {
                 return self.start_first_timed(cell, cx);
             }
             self.start_first(cell.as_mut(), None);

@@ -166,7 +166,8 @@ pub use classify::{Last, Transient};
 pub use error::{AnyError, BoxError, Error};
 pub use policy::{Hedged, Policy};
 pub use redial_core::{
-    Directive, Event, Failure, Hint, Jitter, Kind, PolicyError, Reason, Stage, StopReason, ms, s,
+    Directive, Event, Failure, FailureKind, Hint, Jitter, PolicyError, Reason, Stage, StopReason,
+    ms, s,
 };
 pub use report::{AttemptEnd, AttemptRecord, Report};
 pub use retry::{Retry, retry};

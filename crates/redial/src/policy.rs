@@ -231,7 +231,7 @@ impl Policy {
     ///
     /// # Errors
     /// The rules cannot be combined with a strategy.
-    pub fn asking(mut self, strategy: impl Strategy + 'static) -> Result<Self, PolicyError> {
+    pub fn with_strategy(mut self, strategy: impl Strategy + 'static) -> Result<Self, PolicyError> {
         self.core = self.core.changed(|rules| rules.uses_strategy = true)?;
         self.strategy = Some(Arc::new(strategy));
         Ok(self)

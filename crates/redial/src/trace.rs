@@ -32,10 +32,10 @@ pub struct Rpc<'a> {
 }
 
 #[cfg(feature = "tracing")]
-pub use on::{gave_up, is_wanted, record};
+pub use on::{gave_up, is_enabled, record};
 
 #[cfg(not(feature = "tracing"))]
-pub use off::{gave_up, is_wanted, record};
+pub use off::{gave_up, is_enabled, record};
 
 #[cfg(not(feature = "tracing"))]
 mod off {
@@ -48,7 +48,7 @@ mod off {
     /// Whether a subscriber enables the events of each attempt.
     #[inline(always)]
     #[must_use]
-    pub fn is_wanted() -> bool {
+    pub fn is_enabled() -> bool {
         false
     }
     /// Emits the `tracing` event for an event of a call.
@@ -81,7 +81,7 @@ mod on {
     /// Whether a subscriber enables the events of each attempt.
     #[inline]
     #[must_use]
-    pub fn is_wanted() -> bool {
+    pub fn is_enabled() -> bool {
         enabled!(target: "redial", Level::DEBUG)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use redial::throttle::Grant;
-use redial::{CallLog, Directive, Event, Failure, Hint, Kind, Stage, time::Ns};
+use redial::{CallLog, Directive, Event, Failure, FailureKind, Hint, Stage, time::Ns};
 
 use super::time::to_ms;
 
@@ -74,10 +74,10 @@ fn text(event: &Event, began: Ns) -> String {
 
 fn cause(failure: &Failure) -> String {
     let kind = match failure.kind {
-        Kind::Server => "server",
-        Kind::Client => "client",
-        Kind::Throttling => "throttling",
-        Kind::Timeout => "timeout",
+        FailureKind::Server => "server",
+        FailureKind::Client => "client",
+        FailureKind::Throttling => "throttling",
+        FailureKind::Timeout => "timeout",
     };
     let stage = match failure.stage {
         Stage::Unsent => ", unsent",

@@ -12,7 +12,7 @@ use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
 use redial::config::AnyPolicy;
 use redial::testing::Played;
-use redial::{Directive, Failure, Hint, Kind, Stage, classify::Classification};
+use redial::{Directive, Failure, FailureKind, Hint, Stage, classify::Classification};
 
 use super::json::{Fields, Reader, quoted};
 use super::model::{Call, GrpcAttempt, GrpcCall, Outcome};
@@ -211,18 +211,18 @@ impl Plan {
 }
 
 /// The failure kinds of `generic` and `smithy`.
-fn kind(name: &str) -> Option<Kind> {
+fn kind(name: &str) -> Option<FailureKind> {
     Some(match name {
-        "server" => Kind::Server,
-        "client" => Kind::Client,
-        "throttling" => Kind::Throttling,
-        "timeout" => Kind::Timeout,
+        "server" => FailureKind::Server,
+        "client" => FailureKind::Client,
+        "throttling" => FailureKind::Throttling,
+        "timeout" => FailureKind::Timeout,
         _ => return None,
     })
 }
 
 /// A retryable failure as an outcome.
-fn fails(name: &'static str, kind: Kind, stage: Stage, hint: Hint) -> Outcome {
+fn fails(name: &'static str, kind: FailureKind, stage: Stage, hint: Hint) -> Outcome {
     let failure = Failure::new(kind).at(stage).hint(hint);
     comes(name, Directive::Retry(failure))
 }

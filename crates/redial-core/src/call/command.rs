@@ -3,7 +3,7 @@
 use core::ops::Deref;
 
 use super::{Call, Phase, Question, slot_indices};
-use crate::{Cost, Environment, Failure, Kind, Policy, StopReason};
+use crate::{Cost, Environment, Failure, FailureKind, Policy, StopReason};
 
 /// An action for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             return Some(Command::Start(self.start(slot, number, env)));
         }
         if self.phase == Phase::HedgeNow {
-            self.request_hedge(Kind::Timeout, self.last_input_at, env);
+            self.request_hedge(FailureKind::Timeout, self.last_input_at, env);
         }
         if self.phase == Phase::StartNow {
             return self.start_next(env).map(Command::Start);

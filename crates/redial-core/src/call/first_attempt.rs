@@ -126,5 +126,5 @@ mod tests {
         assert_eq!(call.command(&mut env), None, "the first attempt has already started");
     }
 
-    const COST: crate::Cost = crate::Cost { kind: crate::Kind::Server };
+    const COST: crate::Cost = crate::Cost { kind: crate::FailureKind::Server };
 }

@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::{Call, GrantRequest, Phase};
 use crate::decide;
 use crate::time::{NEVER, Ns, ns};
-use crate::{Environment, Hint, HintRule, Kind, Policy, StopReason};
+use crate::{Environment, FailureKind, Hint, HintRule, Policy, StopReason};
 
 /// The hedging delay of one call, in place of the policy's delay.
 ///
@@ -82,7 +82,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     }
 
     /// Requests a grant for the next hedge, and starts it if the throttle allows (decision G14).
-    pub(super) fn request_hedge(&mut self, kind: Kind, now: Ns, env: &mut impl Environment) {
+    pub(super) fn request_hedge(&mut self, kind: FailureKind, now: Ns, env: &mut impl Environment) {
         self.phase = Phase::Idle;
         self.timer_at = NEVER;
         let request = GrantRequest::new(kind, 0);

@@ -6,7 +6,7 @@ use super::{Call, GrantRequest, Phase, Question};
 use crate::decide::{self, Advice, Verdict, decide};
 use crate::rules::AttemptTimeoutAction;
 use crate::time::{NEVER, Ns};
-use crate::{Environment, Event, Failure, Grant, Kind, Policy, StopReason};
+use crate::{Environment, Event, Failure, FailureKind, Grant, Policy, StopReason};
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// Handles an attempt timeout, or makes a transparent retry ready to start.
@@ -43,7 +43,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
                 let grant = decide::request_grant(env, request.cost, now);
                 self.apply_grant(grant, request, now, env);
             }
-            Phase::Hedge { .. } => self.request_hedge(Kind::Timeout, now, env),
+            Phase::Hedge { .. } => self.request_hedge(FailureKind::Timeout, now, env),
             // These phases have no timer.
             Phase::Idle
             | Phase::HedgeNow

@@ -232,9 +232,9 @@ fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::Kind;
+    use crate::FailureKind;
 
-    const COST: Cost = Cost { kind: Kind::Server };
+    const COST: Cost = Cost { kind: FailureKind::Server };
 
     #[track_caller]
     fn call_site_here() -> CallSite {

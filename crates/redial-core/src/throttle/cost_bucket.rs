@@ -16,7 +16,7 @@
 use super::Bucket;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Ns;
-use crate::{Cost, Grant, Kind, PolicyError, Withdrawal};
+use crate::{Cost, FailureKind, Grant, PolicyError, Withdrawal};
 
 /// What happens if the bucket holds less than the cost of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,12 +141,12 @@ impl CostBucket {
 
     /// The cost of a retry after a failure of this kind.
     #[must_use]
-    pub const fn cost(&self, kind: Kind) -> f64 {
+    pub const fn cost(&self, kind: FailureKind) -> f64 {
         match kind {
-            Kind::Server => self.spec.server,
-            Kind::Client => self.spec.client,
-            Kind::Throttling => self.spec.throttling,
-            Kind::Timeout => self.spec.timeout,
+            FailureKind::Server => self.spec.server,
+            FailureKind::Client => self.spec.client,
+            FailureKind::Throttling => self.spec.throttling,
+            FailureKind::Timeout => self.spec.timeout,
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
 
     const SECOND: Ns = 1_000_000_000;
 
-    const SERVER: Cost = Cost { kind: Kind::Server };
+    const SERVER: Cost = Cost { kind: FailureKind::Server };
 
     /// Ten tokens without refill; a retry costs 5 and is refused when the bucket is empty.
     const FIXED: CostBucketConfig = CostBucketConfig {
@@ -268,10 +268,10 @@ mod tests {
             costs.tokens(0)
         };
         for (kind, standard, aws) in [
-            (Kind::Server, 495.0, 486.0),
-            (Kind::Client, 495.0, 486.0),
-            (Kind::Throttling, 490.0, 495.0),
-            (Kind::Timeout, 490.0, 486.0),
+            (FailureKind::Server, 495.0, 486.0),
+            (FailureKind::Client, 495.0, 486.0),
+            (FailureKind::Throttling, 490.0, 495.0),
+            (FailureKind::Timeout, 490.0, 486.0),
         ] {
             assert_eq!(left(CostBucketConfig::STANDARD, kind), Some(standard));
             assert_eq!(left(CostBucketConfig::AWS_2026, kind), Some(aws));

@@ -153,10 +153,10 @@ impl RetryBudget {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::Kind;
+    use crate::FailureKind;
     use std::thread;
 
-    const COST: Cost = Cost { kind: Kind::Server };
+    const COST: Cost = Cost { kind: FailureKind::Server };
 
     fn take_all(budget: &RetryBudget) -> usize {
         // The bound ends the test if the budget never refuses.

@@ -153,10 +153,10 @@ impl Bucket for TokenBucket {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::Kind;
+    use crate::FailureKind;
     use std::thread;
 
-    const COST: Cost = Cost { kind: Kind::Server };
+    const COST: Cost = Cost { kind: FailureKind::Server };
 
     fn allows(tokens: &TokenBucket) -> bool {
         tokens.withdraw(COST, 0) == Grant::Now(Withdrawal(0))

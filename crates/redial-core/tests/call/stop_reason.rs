@@ -46,7 +46,7 @@ fn stop_reason_is_the_first_that_applies() {
 
         let spec = Spec::Costs(CostBucketConfig { empty: WhenEmpty::Fail, ..COSTS });
         let shared = spec.build();
-        shared.withdraw(Cost { kind: Kind::Timeout }, at(20));
+        shared.withdraw(Cost { kind: FailureKind::Timeout }, at(20));
         let mut env = TestEnvironment::new(&spec, &shared, 1);
         let verdict =
             decide(&policy(rules), &mut counters, &failure, advice, at(20), deadline, &mut env);

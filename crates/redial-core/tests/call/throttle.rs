@@ -15,8 +15,8 @@ fn throttle_never_delays_or_refuses_a_first_attempt() {
         let (shared, mut model) = (spec.build(), Model::new(spec));
         shared.failed();
         model.failed();
-        let grant = shared.withdraw(Cost { kind: Kind::Timeout }, 0);
-        model.withdraw(Kind::Timeout, 0, grant);
+        let grant = shared.withdraw(Cost { kind: FailureKind::Timeout }, 0);
+        model.withdraw(FailureKind::Timeout, 0, grant);
         let env = TestEnvironment::new(&spec, &shared, 1);
         let policy = policy(BASE);
         let mut driver = TestDriver::<1>::begin(&policy, CallParams::default(), 0, env, &mut model);
@@ -110,7 +110,7 @@ fn throttle_cost_success_refunds_last_hedge_whichever_won() {
 fn throttle_cost_empty_bucket_lends_in_order_of_arrival() {
     // S5: one token is refilled per millisecond.
     let costs = CostBucket::new(CostBucketConfig { server: 4.0, ..COSTS }).unwrap();
-    let cost = Cost { kind: Kind::Server };
+    let cost = Cost { kind: FailureKind::Server };
     let wait = |now| match costs.withdraw(cost, now) {
         Grant::Now(_) => 0,
         Grant::After(debt, _) => now + debt,
@@ -128,14 +128,14 @@ fn throttle_cost_refund_by_others_does_not_shorten_waits() {
     // S5.
     with_debt(Rules { backoff: Backoff::Constant(Duration::ZERO), ..BASE }, 0, |driver| {
         let shared = driver.env.shared();
-        let Grant::Now(theirs) = shared.withdraw(Cost { kind: Kind::Server }, 0) else {
+        let Grant::Now(theirs) = shared.withdraw(Cost { kind: FailureKind::Server }, 0) else {
             panic!("a full bucket pays");
         };
-        driver.other_call_withdrew(Kind::Server, Grant::Now(theirs));
+        driver.other_call_withdrew(FailureKind::Server, Grant::Now(theirs));
         driver.report(1, FAILED);
         assert_eq!(driver.call.wake_at(), Some(at(10)));
         shared.refund(theirs);
-        driver.other_call_refunded(Kind::Server);
+        driver.other_call_refunded(FailureKind::Server);
         assert_eq!(driver.call.wake_at(), Some(at(10)), "fixed at the withdrawal");
         assert_eq!(driver.tokens(), 0.0, "available to the next request");
     });

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use redial_core::{
-    Advice, Bucket, Call, CallParams, Classification, Command, Cost, End, Event, Failure, Grant,
-    Kind, Ns, Policy, Start, StopReason,
+    Advice, Bucket, Call, CallParams, Classification, Command, Cost, End, Event, Failure,
+    FailureKind, Grant, Ns, Policy, Start, StopReason,
 };
 
 use super::invariants::InvariantChecker;
@@ -216,12 +216,12 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
     }
 
     /// Applies a withdrawal by another call to the model.
-    pub(crate) fn other_call_withdrew(&mut self, kind: Kind, grant: Grant) {
+    pub(crate) fn other_call_withdrew(&mut self, kind: FailureKind, grant: Grant) {
         self.model.withdraw(kind, self.now, grant);
     }
 
     /// Applies a refund by another call to the model.
-    pub(crate) fn other_call_refunded(&mut self, kind: Kind) {
+    pub(crate) fn other_call_refunded(&mut self, kind: FailureKind) {
         self.model.refund(kind, self.now);
     }
 

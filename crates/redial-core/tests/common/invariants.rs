@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use redial_core::{
     Advice, AttemptTimeoutAction, CallParams, ChargeAt, Cost, DeadlineAction, Directive, Event,
-    Failure, Grant, HedgeDelay, Hint, Kind, LastDelayAction, LimitBasis, NEVER, Ns, Policy, Proof,
-    StopReason, ns,
+    Failure, FailureKind, Grant, HedgeDelay, Hint, LastDelayAction, LimitBasis, NEVER, Ns, Policy,
+    Proof, StopReason, ns,
 };
 
 use super::Model;
@@ -28,7 +28,7 @@ enum AttemptState {
 /// A grant whose retry or hedge has not started.
 #[derive(Clone, Copy, Debug)]
 struct PendingGrant {
-    kind: Kind,
+    kind: FailureKind,
     /// When its debt is paid.
     ready: Ns,
 }
@@ -62,7 +62,7 @@ pub(crate) struct InvariantChecker<'p> {
     pub(crate) response_started: bool,
     not_replayable: bool,
     pending: Option<PendingGrant>,
-    used: Option<Kind>,
+    used: Option<FailureKind>,
     refused: bool,
     /// Whether a deferred answer is outstanding.
     announced: bool,

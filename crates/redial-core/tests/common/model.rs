@@ -1,7 +1,7 @@
 //! A single-threaded model of each throttle, written from the decisions with plain numbers.
 
 use redial_core::throttle::{CostBucketConfig, WhenEmpty};
-use redial_core::{Grant, Kind, Ns};
+use redial_core::{FailureKind, Grant, Ns};
 
 use super::Spec;
 
@@ -48,7 +48,7 @@ impl Model {
     }
 
     /// Checks an answer of the throttle.
-    pub(crate) fn withdraw(&mut self, kind: Kind, now: Ns, grant: Grant) {
+    pub(crate) fn withdraw(&mut self, kind: FailureKind, now: Ns, grant: Grant) {
         match self.spec {
             Spec::Free => assert!(matches!(grant, Grant::Now(_)), "{grant:?}"),
             Spec::Tokens { max, .. } => {
@@ -86,7 +86,7 @@ impl Model {
     }
 
     /// Refunds a retry that never started (P6).
-    pub(crate) fn refund(&mut self, kind: Kind, now: Ns) {
+    pub(crate) fn refund(&mut self, kind: FailureKind, now: Ns) {
         match self.spec {
             Spec::Free | Spec::Tokens { .. } => {}
             Spec::Budget { reserve, .. } => self.left = (self.left + 1000.0).min(reserve * 1000.0),
@@ -95,7 +95,7 @@ impl Model {
     }
 
     /// Counts a success; `used` is the kind that its last retry or hedge was charged for.
-    pub(crate) fn succeeded(&mut self, used: Option<Kind>, now: Ns) {
+    pub(crate) fn succeeded(&mut self, used: Option<FailureKind>, now: Ns) {
         match self.spec {
             Spec::Free => {}
             Spec::Tokens { max, ratio } => self.left = (self.left + ratio * 1000.0).min(max * 1e3),
@@ -120,11 +120,11 @@ impl Model {
     }
 }
 
-fn cost(costs: &CostBucketConfig, kind: Kind) -> f64 {
+fn cost(costs: &CostBucketConfig, kind: FailureKind) -> f64 {
     match kind {
-        Kind::Server => costs.server,
-        Kind::Client => costs.client,
-        Kind::Throttling => costs.throttling,
-        Kind::Timeout => costs.timeout,
+        FailureKind::Server => costs.server,
+        FailureKind::Client => costs.client,
+        FailureKind::Throttling => costs.throttling,
+        FailureKind::Timeout => costs.timeout,
     }
 }

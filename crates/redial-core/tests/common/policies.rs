@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use redial_core::throttle::{CostBucketConfig, WhenEmpty};
 use redial_core::{
     AttemptTimeoutAction, Backoff, CONTROLLED, ChargeAt, Classification, DeadlineAction, Directive,
-    ExpiredDeadlineAction, Failure, Hint, HintRule, Jitter, Kind, LIVE_MAX, LastDelayAction,
+    ExpiredDeadlineAction, Failure, FailureKind, Hint, HintRule, Jitter, LIVE_MAX, LastDelayAction,
     LimitBasis, Limits, Numbering, OverLimitAction, Policy, Proof, Reason, Rules, Stage, ms,
 };
 
@@ -246,8 +246,10 @@ pub(crate) fn any_throttle() -> impl Strategy<Value = Spec> {
 
 /// Any failure.
 pub(crate) fn any_failure() -> impl Strategy<Value = Failure> {
-    let kind =
-        prop::sample::select(&[Kind::Server, Kind::Client, Kind::Throttling, Kind::Timeout][..]);
+    let kind = prop::sample::select(
+        &[FailureKind::Server, FailureKind::Client, FailureKind::Throttling, FailureKind::Timeout]
+            [..],
+    );
     let stage = prop::sample::select(&[Stage::Unsent, Stage::InFlight, Stage::Answered][..]);
     let reason = prop::sample::select(vec![
         Reason::new("PROVES_NOTHING"),

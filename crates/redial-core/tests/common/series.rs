@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redial_core::{
-    Backoff, Failure, Hint, HintRule, Jitter, Kind, LastDelayAction, Limits, NEVER, Ns, Numbering,
-    OverLimitAction, Policy, ns,
+    Backoff, Failure, FailureKind, Hint, HintRule, Jitter, LastDelayAction, Limits, NEVER, Ns,
+    Numbering, OverLimitAction, Policy, ns,
 };
 
 /// The state that a delay depends on, in addition to the policy.
@@ -55,7 +55,7 @@ impl Series {
         let always = failure.is_always_retried();
         let series = match rules.throttling_first {
             _ if always => rules.always,
-            Some(first) if failure.kind == Kind::Throttling => match rules.backoff {
+            Some(first) if failure.kind == FailureKind::Throttling => match rules.backoff {
                 Backoff::Constant(_) => Backoff::Constant(first),
                 Backoff::Arithmetic { step, cap, .. } => Backoff::Arithmetic { first, step, cap },
                 Backoff::Exponential { factor, cap, .. } => {

@@ -69,7 +69,7 @@ async fn dns_txt_unchanged_record_returns_the_same_config() {
     server.set_txt(NAME, 0, ROUND_ROBIN);
     let resolver = builder(server.address).build().unwrap();
     let first = config(&resolver).await.unwrap().unwrap();
-    assert!(config(&resolver).await.unwrap().unwrap().is(&first));
+    assert!(config(&resolver).await.unwrap().unwrap().ptr_eq(&first));
     assert_eq!(server.query_count(RecordType::TXT), 2, "both were asked for");
     server.set_txt(NAME, 0, &ROUND_ROBIN.replace("round_robin", "pick_first"));
     let other = config(&resolver).await.unwrap().unwrap();

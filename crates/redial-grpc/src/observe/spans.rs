@@ -125,7 +125,7 @@ impl CallEvents {
 
     /// Whether a subscriber is interested in events.
     pub(crate) fn are_enabled() -> bool {
-        redial::trace::is_wanted()
+        redial::trace::is_enabled()
     }
 
     /// Whether a subscriber was interested when the call started.

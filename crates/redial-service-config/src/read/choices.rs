@@ -238,7 +238,7 @@ fn warn_about_invalid_config(
         return;
     }
     let problems = other.into_problems();
-    let count = problems.as_slice().len() + problems.left_out();
+    let count = problems.as_slice().len() + problems.omitted();
     let Some(first) = problems.as_slice().first() else { return };
     let plural = if count == 1 { "" } else { "s" };
     let what = format!("not selected for this client, and has {count} problem{plural}");

@@ -58,7 +58,7 @@ pub(super) fn shown(text: &str) -> String {
 #[derive(Default)]
 struct ProblemList {
     list: Vec<Problem>,
-    left_out: usize,
+    omitted: usize,
 }
 
 impl ProblemList {
@@ -99,10 +99,10 @@ impl<'t> Reader<'t> {
     }
 
     pub(super) fn into_problems(self) -> Problems {
-        let left_out = self.errors.left_out;
+        let omitted = self.errors.omitted;
         let (list, warnings) =
             (self.errors.with_positions(self.text), self.warnings.with_positions(self.text));
-        Problems { list, left_out, warnings }
+        Problems { list, omitted, warnings }
     }
 
     pub(super) fn into_warnings(self) -> Vec<Problem> {
@@ -135,7 +135,7 @@ impl<'t> Reader<'t> {
             Severity::Warning => &mut self.warnings,
         };
         if !has_room {
-            problems.left_out += 1;
+            problems.omitted += 1;
             return None;
         }
         let (path, what) = (path.to_string(), what.into());

@@ -6,7 +6,8 @@ use std::io::{self, ErrorKind};
 
 use super::designs::Clock;
 use redial::{
-    Directive, Failure, Hint, Kind, Last, Policy, Stage, StopReason, classify::ClassifyRule, ms,
+    Directive, Failure, FailureKind, Hint, Last, Policy, Stage, StopReason, classify::ClassifyRule,
+    ms,
 };
 use redial_smithy::{
     CHAIN_MAX, ClientErrors, Fault, ServiceError, classifier, io_errors, io_failure,
@@ -58,7 +59,7 @@ fn reset() -> io::Error {
 }
 
 /// The classification of an error without a hook.
-fn kind(error: &SdkError, client_errors: ClientErrors) -> Option<Kind> {
+fn kind(error: &SdkError, client_errors: ClientErrors) -> Option<FailureKind> {
     classifier().client_errors(client_errors).failure(error).map(|failure| failure.kind)
 }
 
@@ -69,28 +70,37 @@ fn classifier_follows_the_documented_order() {
     let (server, client) = (Some(Fault::Server), Some(Fault::Client));
     let rows = [
         // 1: throttling, regardless of other metadata
-        (SdkError { throttling: true, ..none() }, Some(Kind::Throttling)),
+        (SdkError { throttling: true, ..none() }, Some(FailureKind::Throttling)),
         (
             SdkError { throttling: true, retryable: true, fault: server, ..none() },
-            Some(Kind::Throttling),
+            Some(FailureKind::Throttling),
         ),
-        (SdkError { throttling: true, client: true, ..none() }, Some(Kind::Throttling)),
-        (SdkError { throttling: true, source: Some(reset()), ..none() }, Some(Kind::Throttling)),
+        (SdkError { throttling: true, client: true, ..none() }, Some(FailureKind::Throttling)),
+        (
+            SdkError { throttling: true, source: Some(reset()), ..none() },
+            Some(FailureKind::Throttling),
+        ),
         // 2: a retryable service error, by its fault
-        (SdkError { retryable: true, fault: server, ..none() }, Some(Kind::Server)),
-        (SdkError { retryable: true, fault: client, ..none() }, Some(Kind::Client)),
-        (SdkError { retryable: true, fault: server, client: true, ..none() }, Some(Kind::Server)),
+        (SdkError { retryable: true, fault: server, ..none() }, Some(FailureKind::Server)),
+        (SdkError { retryable: true, fault: client, ..none() }, Some(FailureKind::Client)),
+        (
+            SdkError { retryable: true, fault: server, client: true, ..none() },
+            Some(FailureKind::Server),
+        ),
         (SdkError { fault: server, ..none() }, None),
         (SdkError { fault: client, ..none() }, None),
         // 3: all client errors
-        (SdkError { client: true, ..none() }, Some(Kind::Client)),
+        (SdkError { client: true, ..none() }, Some(FailureKind::Client)),
         (
             SdkError { client: true, source: Some(ErrorKind::TimedOut.into()), ..none() },
-            Some(Kind::Client),
+            Some(FailureKind::Client),
         ),
         // 4: transient I/O errors
-        (SdkError { source: Some(ErrorKind::TimedOut.into()), ..none() }, Some(Kind::Timeout)),
-        (SdkError { fault: server, source: Some(reset()), ..none() }, Some(Kind::Client)),
+        (
+            SdkError { source: Some(ErrorKind::TimedOut.into()), ..none() },
+            Some(FailureKind::Timeout),
+        ),
+        (SdkError { fault: server, source: Some(reset()), ..none() }, Some(FailureKind::Client)),
         // 6: everything else fails
         (SdkError { retryable: true, ..none() }, None),
         (none(), None),
@@ -104,13 +114,13 @@ fn classifier_follows_the_documented_order() {
 fn classifier_can_retry_only_retryable_client_errors() {
     let only = ClientErrors::RetryableOnly;
     let marked = SdkError { client: true, retryable: true, ..SdkError::default() };
-    assert_eq!(kind(&marked, only), Some(Kind::Client));
+    assert_eq!(kind(&marked, only), Some(FailureKind::Client));
     let unmarked = SdkError { client: true, ..SdkError::default() };
     assert_eq!(kind(&unmarked, only), None);
     // An I/O error in its source chain still counts.
     let late = Some(ErrorKind::TimedOut.into());
     let unmarked = SdkError { client: true, source: late, ..SdkError::default() };
-    assert_eq!(kind(&unmarked, only), Some(Kind::Timeout));
+    assert_eq!(kind(&unmarked, only), Some(FailureKind::Timeout));
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn config_missing_fields_come_from_preset() {
         assert_eq!(read(&text), Ok(StandardRetryStrategy::of(preset)));
     }
     let text = r#"{"preset": "aws-2026", "bucket": {"costs": {"server": 20}}}"#;
-    assert_eq!(read(text), Ok(StandardRetryStrategy::aws_2026().cost(Kind::Server, 20.0)));
+    assert_eq!(read(text), Ok(StandardRetryStrategy::aws_2026().cost(FailureKind::Server, 20.0)));
     let text = r#"{"attempts": "unlimited", "time_max": "1m", "hint": "within-5s"}"#;
     let expected = StandardRetryStrategy::standard()
         .unlimited()

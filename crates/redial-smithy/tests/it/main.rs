@@ -14,8 +14,8 @@ use std::sync::Arc;
 use designs::{Clock, HANG, MS, Script, all, close};
 use redial::throttle::{Bucket as _, RetryBudget, WhenEmpty, WithBudget};
 use redial::{
-    CallLog, Error, Event, Failure, Hint, Jitter, Kind, Policy, PolicyError, Stage, StopReason, ms,
-    s,
+    CallLog, Error, Event, Failure, FailureKind, Hint, Jitter, Policy, PolicyError, Stage,
+    StopReason, ms, s,
 };
 use redial_smithy::{
     RetryAfterRule, RetryToken, StandardPreset, StandardRetryStrategy, TokenOrder,

@@ -48,7 +48,8 @@ fn standard_strategy_caps_delays_at_20_seconds() {
 
 #[test]
 fn presets_set_retry_cost_per_error_kind() {
-    let kinds = [Kind::Server, Kind::Client, Kind::Throttling, Kind::Timeout];
+    let kinds =
+        [FailureKind::Server, FailureKind::Client, FailureKind::Throttling, FailureKind::Timeout];
     for (preset, costs) in [
         (StandardPreset::Standard, [5.0, 5.0, 10.0, 10.0]),
         (StandardPreset::Aws2026, [14.0, 14.0, 5.0, 14.0]),
@@ -215,7 +216,7 @@ fn retry_after_stop_ends_the_call() {
 
 #[test]
 fn options_override_only_their_own_value() {
-    let changed = AWS.cost(Kind::Server, 20.0).capacity(100.0);
+    let changed = AWS.cost(FailureKind::Server, 20.0).capacity(100.0);
     let spec = *changed.costs().expect("valid").spec();
     assert_eq!((spec.server, spec.client, spec.throttling, spec.timeout), (20.0, 14.0, 5.0, 14.0));
     assert_eq!((spec.capacity, spec.success, spec.refill_per_second), (100.0, 1.0, 0.0));
@@ -238,14 +239,14 @@ fn options_that_contradict_are_rejected() {
     assert_eq!(problem(PLAIN.unlimited()), PolicyError::Unlimited);
     assert_eq!(problem(PLAIN.backoff_factor(0.0)), PolicyError::Factor);
     assert_eq!(problem(PLAIN.jitter(Jitter::Proportional(1.5))), PolicyError::Proportion);
-    assert_eq!(problem(PLAIN.cost(Kind::Timeout, 501.0)), PolicyError::CostAboveCapacity);
-    assert_eq!(problem(PLAIN.cost(Kind::Timeout, -1.0)), PolicyError::Cost);
+    assert_eq!(problem(PLAIN.cost(FailureKind::Timeout, 501.0)), PolicyError::CostAboveCapacity);
+    assert_eq!(problem(PLAIN.cost(FailureKind::Timeout, -1.0)), PolicyError::Cost);
     assert_eq!(problem(PLAIN.capacity(f64::NAN)), PolicyError::Capacity);
     assert_eq!(problem(PLAIN.refill_per_second(-1.0)), PolicyError::Refill);
     // Rejected if no kind of failure is affordable; single costs above the capacity are allowed.
     assert_eq!(problem(PLAIN.capacity(4.0)), PolicyError::CostAboveCapacity);
     assert!(PLAIN.capacity(5.0).policy().is_ok());
-    assert!(PLAIN.cost(Kind::Timeout, 500.0).policy().is_ok());
+    assert!(PLAIN.cost(FailureKind::Timeout, 500.0).policy().is_ok());
     assert!(PLAIN.unlimited().time_max(s(1)).policy().is_ok());
 }
 
@@ -255,7 +256,7 @@ fn options_that_contradict_are_rejected() {
 fn custom_backoff_sees_failure_and_attempt_number() {
     let standard = STILL.attempts(4);
     let policy = standard.policy_with(|step| match step.failure.kind {
-        Kind::Throttling => ms(100),
+        FailureKind::Throttling => ms(100),
         _ => ms(u64::from(step.number)),
     });
     let played =

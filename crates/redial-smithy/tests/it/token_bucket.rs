@@ -42,14 +42,14 @@ fn retry_token_is_resolved_once() {
     let bucket = STILL.costs().expect("valid");
     let left = || bucket.tokens(0).expect("a bucket");
     let token =
-        RetryToken::acquire(&bucket).schedule_retry(Kind::Timeout, 0).expect("paid").start();
-    let token = token.schedule_retry(Kind::Server, 0).expect("paid").start();
+        RetryToken::acquire(&bucket).schedule_retry(FailureKind::Timeout, 0).expect("paid").start();
+    let token = token.schedule_retry(FailureKind::Server, 0).expect("paid").start();
     assert_eq!(left(), 485.0);
     token.notify_success();
     assert_eq!(left(), 490.0, "only the tokens of the last retry");
 
     RetryToken::acquire(&bucket)
-        .schedule_retry(Kind::Server, 0)
+        .schedule_retry(FailureKind::Server, 0)
         .expect("paid")
         .start()
         .notify_failure();
@@ -61,11 +61,14 @@ fn retry_token_is_resolved_once() {
 #[test]
 fn retry_token_dropped_after_start_counts_as_failure() {
     let bucket = STILL.costs().expect("valid");
-    let scheduled = RetryToken::acquire(&bucket).schedule_retry(Kind::Server, 0).expect("paid");
+    let scheduled =
+        RetryToken::acquire(&bucket).schedule_retry(FailureKind::Server, 0).expect("paid");
     assert_eq!((scheduled.after(), bucket.tokens(0)), (ms(0), Some(495.0)));
     drop(scheduled);
     assert_eq!(bucket.tokens(0), Some(500.0), "a retry that never starts is refunded (P6)");
-    drop(RetryToken::acquire(&bucket).schedule_retry(Kind::Server, 0).expect("paid").start());
+    drop(
+        RetryToken::acquire(&bucket).schedule_retry(FailureKind::Server, 0).expect("paid").start(),
+    );
     assert_eq!(bucket.tokens(0), Some(495.0));
 }
 
@@ -73,13 +76,14 @@ fn retry_token_dropped_after_start_counts_as_failure() {
 fn retry_token_of_empty_bucket_is_refused_or_delayed() {
     let breaker = STILL.capacity(5.0).costs().expect("valid");
     let token =
-        RetryToken::acquire(&breaker).schedule_retry(Kind::Server, 0).expect("paid").start();
-    assert!(token.schedule_retry(Kind::Server, 0).is_none());
+        RetryToken::acquire(&breaker).schedule_retry(FailureKind::Server, 0).expect("paid").start();
+    assert!(token.schedule_retry(FailureKind::Server, 0).is_none());
     assert_eq!(breaker.tokens(0), Some(0.0));
 
     let lender = PLAIN.capacity(5.0).costs().expect("valid");
-    let token = RetryToken::acquire(&lender).schedule_retry(Kind::Server, 0).expect("paid").start();
-    let retry = token.schedule_retry(Kind::Server, 0).expect("lent");
+    let token =
+        RetryToken::acquire(&lender).schedule_retry(FailureKind::Server, 0).expect("paid").start();
+    let retry = token.schedule_retry(FailureKind::Server, 0).expect("lent");
     assert_eq!((retry.after(), lender.tokens(0)), (ms(500), Some(-5.0)));
 }
 
@@ -226,7 +230,7 @@ fn token_bucket_and_budget_refund_unstarted_retry() {
     let bucket = Arc::new(STILL.costs().expect("valid"));
     let budget = Arc::new(RetryBudget::standard());
     let funded = WithBudget::new(bucket.clone(), budget.clone());
-    let cost = Cost { kind: Kind::Server };
+    let cost = Cost { kind: FailureKind::Server };
     let Grant::Now(withdrawal) = funded.withdraw(cost, 0) else { panic!("both are full") };
     assert_eq!((bucket.tokens(0), budget.tokens(0)), (Some(495.0), Some(9.0)));
     funded.refund(withdrawal);
@@ -247,7 +251,7 @@ fn token_bucket_with_budget_reports_spent_budget() {
     let funded = WithBudget::new(Arc::new(STILL.costs().expect("valid")), budget);
     let left = [0, 1, 2].map(|_| {
         let left = funded.tokens(0);
-        funded.withdraw(Cost { kind: Kind::Server }, 0);
+        funded.withdraw(Cost { kind: FailureKind::Server }, 0);
         left
     });
     assert_eq!(left, [Some(500.0), Some(495.0), Some(0.0)]);
@@ -270,7 +274,7 @@ fn token_bucket_pending_answer_holds_budget_withdrawal() {
             None
         }
     }
-    let cost = Cost { kind: Kind::Server };
+    let cost = Cost { kind: FailureKind::Server };
     for (answer, left) in [(Grant::Now(Withdrawal(0)), 9.0), (Grant::Refused, 10.0)] {
         let budget = Arc::new(RetryBudget::standard());
         let funded = WithBudget::new(Arc::new(Slow(answer)), budget.clone());

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use redial_core::{
-    Advice, Classification, Directive, Event, Failure, Grant, HedgeDelay, Hint, Kind, Ns, Proof,
-    Reason, Stage, StopReason, Withdrawal,
+    Advice, Classification, Directive, Event, Failure, FailureKind, Grant, HedgeDelay, Hint, Ns,
+    Proof, Reason, Stage, StopReason, Withdrawal,
 };
 use serde::{Deserialize, Serialize};
 
@@ -301,10 +301,10 @@ impl From<Failure> for JsonFailure {
     fn from(failure: Failure) -> Self {
         JsonFailure {
             kind: match failure.kind {
-                Kind::Server => JsonKind::Server,
-                Kind::Client => JsonKind::Client,
-                Kind::Throttling => JsonKind::Throttling,
-                Kind::Timeout => JsonKind::Timeout,
+                FailureKind::Server => JsonKind::Server,
+                FailureKind::Client => JsonKind::Client,
+                FailureKind::Throttling => JsonKind::Throttling,
+                FailureKind::Timeout => JsonKind::Timeout,
             },
             stage: match failure.stage {
                 Stage::Unsent => JsonStage::Unsent,
@@ -332,10 +332,10 @@ impl TryFrom<JsonFailure> for Failure {
 
     fn try_from(json: JsonFailure) -> Result<Self, String> {
         let kind = match json.kind {
-            JsonKind::Server => Kind::Server,
-            JsonKind::Client => Kind::Client,
-            JsonKind::Throttling => Kind::Throttling,
-            JsonKind::Timeout => Kind::Timeout,
+            JsonKind::Server => FailureKind::Server,
+            JsonKind::Client => FailureKind::Client,
+            JsonKind::Throttling => FailureKind::Throttling,
+            JsonKind::Timeout => FailureKind::Timeout,
         };
         let stage = match json.stage {
             JsonStage::Unsent => Stage::Unsent,

@@ -164,7 +164,7 @@ fn cost_bucket_refill_tolerates_a_clock_stepping_back() {
     let spec =
         CostBucketConfig { capacity: 10.0, empty: WhenEmpty::Fail, ..CostBucketConfig::STANDARD };
     let bucket = CostBucket::new(spec).expect("valid");
-    let cost = redial::throttle::Cost { kind: redial::Kind::Server };
+    let cost = redial::throttle::Cost { kind: redial::FailureKind::Server };
     let now = 100 * HOUR_NS;
     for _ in 0..2 {
         bucket.withdraw(cost, now);

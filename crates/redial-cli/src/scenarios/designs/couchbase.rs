@@ -68,7 +68,7 @@ impl Plan {
         timeouts
             .map(|timeout| {
                 let policy = orchestrator::policy(timeout);
-                policy.asking(strategy.clone()).map(AnyPolicy::Policy).map_err(refusal)
+                policy.with_strategy(strategy.clone()).map(AnyPolicy::Policy).map_err(refusal)
             })
             .collect()
     }
