@@ -1,34 +1,18 @@
 //! The best-effort preset, on virtual time.
 
 #[path = "../../redial/tests/common/virtual_clock.rs"]
-mod designs;
+mod virtual_clock;
 
-use designs::{Clock, Script};
-use redial::{Failure, Policy, Reason, StopReason, ms, rules::DeadlineAction};
+use redial::{Failure, Reason, StopReason, ms, rules::DeadlineAction};
 use redial_couchbase::presets;
+use virtual_clock::{Clock, Script, delays, play_repeated};
 
-type Outcome = Result<(), Failure>;
-
-const SERVER: Outcome = Err(Failure::server());
-
-/// Runs a call whose attempts end immediately with this outcome; start times, end and stop reason.
-fn play(policy: &Policy, outcome: Outcome, seed: u64) -> (Vec<f64>, f64, StopReason) {
-    let clock = Clock::default();
-    let script = Script::new(&clock, [(0, outcome)]);
-    let call = policy.retry(|| script.attempt()).when(|failure| Some(*failure));
-    let result = clock.run(call.sleeping_on(clock).seed(seed).into_future());
-    let stop_reason = result.map_or_else(|error| error.stop_reason(), |()| StopReason::Succeeded);
-    (script.starts(), clock.ms(), stop_reason)
-}
-
-fn delays(starts: &[f64]) -> Vec<f64> {
-    starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
-}
+const SERVER: Result<(), Failure> = Err(Failure::server());
 
 #[test]
 fn preset_best_effort_doubles_1_ms_up_to_500_ms() {
     let policy = presets::couchbase_best_effort(ms(2600)).build();
-    let (starts, ended, stop_reason) = play(&policy, SERVER, 1);
+    let (starts, ended, stop_reason) = play_repeated(&policy, SERVER, 1);
     let expected: Vec<f64> = (0..9).map(|n| f64::powi(2.0, n)).chain([500.0; 4]).collect();
     assert_eq!(delays(&starts), expected);
     // The next delay would exceed the deadline: the call waits for the deadline without another attempt (C6).
@@ -40,7 +24,7 @@ fn preset_best_effort_doubles_1_ms_up_to_500_ms() {
 fn preset_best_effort_uses_controlled_backoff_for_always_reasons() {
     let always = Reason::new("KV_NOT_MY_VBUCKET").allow_non_idempotent().always();
     let policy = presets::couchbase_best_effort(ms(3000)).build();
-    let (starts, ..) = play(&policy, Err(Failure::server().because(always)), 1);
+    let (starts, ..) = play_repeated(&policy, Err(Failure::server().because(always)), 1);
     assert_eq!(delays(&starts), [1.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 1000.0]);
 }
 

@@ -6,29 +6,13 @@ mod virtual_clock;
 
 use redial::presets::{self, Preset};
 use redial::{
-    Failure, Jitter, Policy, StopReason, ms,
+    Failure, Jitter, StopReason, ms,
     rules::{Backoff, Limits},
     s,
 };
-use virtual_clock::{Clock, Script};
+use virtual_clock::{Clock, Script, delays, play_repeated};
 
-type Outcome = Result<(), Failure>;
-
-const SERVER: Outcome = Err(Failure::server());
-
-/// Plays a call whose attempts end at once with this result; returns the starts, the end and the stop reason.
-fn play(policy: &Policy, outcome: Outcome, seed: u64) -> (Vec<f64>, f64, StopReason) {
-    let clock = Clock::default();
-    let script = Script::new(&clock, [(0, outcome)]);
-    let call = policy.retry(|| script.attempt()).when(|failure| Some(*failure));
-    let result = clock.run(call.sleeping_on(clock).seed(seed).into_future());
-    let stop_reason = result.map_or_else(|error| error.stop_reason(), |()| StopReason::Succeeded);
-    (script.starts(), clock.ms(), stop_reason)
-}
-
-fn delays(starts: &[f64]) -> Vec<f64> {
-    starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
-}
+const SERVER: Result<(), Failure> = Err(Failure::server());
 
 #[test]
 fn preset_by_name_equals_the_function() {
@@ -56,7 +40,7 @@ fn preset_limits_match_the_decision_record() {
 fn preset_limits_bound_every_call_for_all_draws() {
     let policy = presets::limits().try_build().expect("valid");
     for seed in 0..200 {
-        let (starts, ended, stop_reason) = play(&policy, SERVER, seed);
+        let (starts, ended, stop_reason) = play_repeated(&policy, SERVER, seed);
         let delays = delays(&starts);
         assert!(ended <= 2000.0, "the hard limit: {delays:?}");
         for (n, delay) in (0..).zip(&delays) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use redial::testing::{self, block_on};
-use redial::{Sleeper, ms, time::Ns};
+use redial::{Failure, Policy, Sleeper, StopReason, ms, time::Ns};
 
 /// Nanoseconds in a millisecond.
 pub(crate) const MS: Ns = 1_000_000;
@@ -109,6 +109,26 @@ impl Drop for Guard {
             cancels.lock().expect("one thread").push(self.clock.ms());
         }
     }
+}
+
+/// Plays a call whose attempts all end immediately with this outcome. Returns the start times of the
+/// attempts and the time of the end, in milliseconds, and the stop reason.
+pub(crate) fn play_repeated(
+    policy: &Policy,
+    outcome: Result<(), Failure>,
+    seed: u64,
+) -> (Vec<f64>, f64, StopReason) {
+    let clock = Clock::default();
+    let script = Script::new(&clock, [(0, outcome)]);
+    let call = policy.retry(|| script.attempt()).when(|failure| Some(*failure));
+    let result = clock.run(call.sleeping_on(clock).seed(seed).into_future());
+    let stop_reason = result.map_or_else(|error| error.stop_reason(), |()| StopReason::Succeeded);
+    (script.starts(), clock.ms(), stop_reason)
+}
+
+/// The times between consecutive starts.
+pub(crate) fn delays(starts: &[f64]) -> Vec<f64> {
+    starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
 
 /// Runs futures concurrently, and polls them in this order.
