@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use redial::{Policy, Throttle};
 use redial_grpc::RetryLayerBuilder;
 use redial_service_config::ServiceConfig;
 use tonic::transport::Endpoint;
@@ -14,6 +13,9 @@ use tower_layer::Layer as _;
 use super::BalancedChannel;
 use super::balancer::{Balancer, Settings};
 use super::connection::{Connector, TcpConnector};
+use super::connection_backoff::{
+    CONNECT_BACKOFF_CAP_DEFAULT, CONNECT_BACKOFF_FIRST_DEFAULT, connect_policy, resolve_policy,
+};
 use super::error::{BuildError, BuildErrorKind};
 use super::outlier_detection::OutlierDetection;
 use super::resolver::{Resolver, ResolverBuilder, ResolverOptions, SystemResolver};
@@ -24,13 +26,6 @@ use super::tasks::AddressSource;
 
 /// The minimum interval between two resolutions.
 pub const RESOLVE_INTERVAL_MIN_DEFAULT: Duration = Duration::from_secs(30);
-/// The first connection backoff delay. gRPC's "Connection Backoff Protocol" starts with 1 s, which
-/// turns a restart of 50 ms into a second of failures; tonic alone reconnects for every call.
-pub const CONNECT_BACKOFF_FIRST_DEFAULT: Duration = Duration::from_millis(50);
-/// The longest connection backoff delay, as in gRPC's "Connection Backoff Protocol".
-pub const CONNECT_BACKOFF_CAP_DEFAULT: Duration = Duration::from_secs(120);
-/// The first backoff delay after a failed resolution.
-const RESOLVE_BACKOFF_FIRST: Duration = Duration::from_secs(1);
 /// The time limit of a connection attempt, unless the endpoint has a `connect_timeout`.
 pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(20);
 
@@ -41,10 +36,6 @@ pub const RESET_STREAMS_MAX: usize = 4096;
 /// h2 closes it (`too_many_internal_resets`). h2's own default of 1024 protects against misbehaving
 /// servers, but losing hedges reach it within seconds.
 pub const RESET_ERRORS_MAX: usize = 1 << 20;
-
-/// The growth and the jitter of the connection backoff, as in gRPC's "Connection Backoff Protocol".
-const CONNECT_BACKOFF_FACTOR: f64 = 1.6;
-const CONNECT_BACKOFF_JITTER: f64 = 0.2;
 
 /// Builds a [`BalancedChannel`]; see [`channel`](super::channel).
 #[must_use = "a builder does nothing until it is built"]
@@ -242,12 +233,6 @@ impl ChannelBuilder {
             layer = layer
                 .config(config.map_err(|problems| BuildError(BuildErrorKind::Config(problems)))?);
         }
-        let backoff = |first, cap| {
-            let policy = Policy::exponential(first).cap(cap).factor(CONNECT_BACKOFF_FACTOR);
-            let policy = policy.jitter(redial::Jitter::Proportional(CONNECT_BACKOFF_JITTER));
-            // In effect unlimited: at most one attempt every two minutes.
-            policy.attempts(u32::MAX).throttle(Throttle::none()).try_build()
-        };
         let wrong =
             |problem: redial::PolicyError| BuildError(BuildErrorKind::Backoff(problem.to_string()));
         if self.connect.0.is_zero() {
@@ -259,9 +244,8 @@ impl ChannelBuilder {
         let settings = Settings {
             connector: self.connector.unwrap_or_else(|| Arc::new(TcpConnector::new(&endpoint))),
             connect_timeout: endpoint.get_connect_timeout().unwrap_or(CONNECT_TIMEOUT_DEFAULT),
-            connect_backoff: backoff(self.connect.0, self.connect.1).map_err(wrong)?,
-            resolve_backoff: backoff(RESOLVE_BACKOFF_FIRST, CONNECT_BACKOFF_CAP_DEFAULT)
-                .map_err(wrong)?,
+            connect_backoff: connect_policy(self.connect.0, self.connect.1).map_err(wrong)?,
+            resolve_backoff: resolve_policy().map_err(wrong)?,
             min_resolve_interval: self.min_resolve_interval.unwrap_or(RESOLVE_INTERVAL_MIN_DEFAULT),
             resolve_every: self.resolve_every,
             endpoint,

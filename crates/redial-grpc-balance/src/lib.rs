@@ -44,24 +44,26 @@ mod builder;
 mod catch_panic;
 mod channel;
 mod connection;
+mod connection_backoff;
 mod error;
 mod outlier_detection;
 mod resolver;
 mod service;
+mod snapshot;
 mod subchannels;
 mod tasks;
 // Public for `redial-grpc-dns`, which parses targets with the same syntax.
-mod snapshot;
 #[doc(hidden)]
 pub mod target;
 mod trace;
 
 pub use builder::{
-    CONNECT_BACKOFF_CAP_DEFAULT, CONNECT_BACKOFF_FIRST_DEFAULT, CONNECT_TIMEOUT_DEFAULT,
-    ChannelBuilder, RESET_ERRORS_MAX, RESET_STREAMS_MAX, RESOLVE_INTERVAL_MIN_DEFAULT,
+    CONNECT_TIMEOUT_DEFAULT, ChannelBuilder, RESET_ERRORS_MAX, RESET_STREAMS_MAX,
+    RESOLVE_INTERVAL_MIN_DEFAULT,
 };
 pub use channel::{BalancedChannel, BalancedChannelFuture};
 pub use connection::{ConnectFuture, Connector, Io};
+pub use connection_backoff::{CONNECT_BACKOFF_CAP_DEFAULT, CONNECT_BACKOFF_FIRST_DEFAULT};
 pub use error::BuildError;
 pub use outlier_detection::{
     BASE_EJECTION_TIME_DEFAULT, CONSECUTIVE_FAILURES_DEFAULT, MAX_EJECTION_TIME_DEFAULT,

@@ -1,4 +1,5 @@
 //! Limits on the bytes that calls buffer for retries, per call and per channel (decision G25).
+//! The limits are [`ClientOptions`](redial_service_config::ClientOptions), which also has their defaults.
 //!
 //! Invariant: `used <= limit` at every instant that any thread can observe. Reserved bytes are
 //! returned exactly once: by [`Reservation`], when it is released or dropped.

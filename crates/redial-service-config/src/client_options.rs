@@ -1,15 +1,15 @@
-//! The client's own retry settings, which the service config does not contain.
+//! The client's own retry settings, which the service config does not contain, and their defaults.
 
 use std::time::Duration;
 
 use redial_core::{DeadlineAction, Jitter, PolicyError};
 
 /// The default cap on attempts per call (A6, "Validation of retryPolicy").
-pub const ATTEMPTS_CAP: u32 = 5;
+pub const ATTEMPTS_CAP_DEFAULT: u32 = 5;
 /// The default replay buffer limit per call, in bytes (decision G25).
-pub const PER_RPC_BUFFER_LIMIT: u64 = 1 << 20;
+pub const PER_RPC_BUFFER_LIMIT_DEFAULT: u64 = 1 << 20;
 /// The default replay buffer limit of all calls of a channel together, in bytes (decision G25).
-pub const RETRY_BUFFER_SIZE: u64 = 16 << 20;
+pub const RETRY_BUFFER_SIZE_DEFAULT: u64 = 16 << 20;
 
 /// The kinds of retries that a client enables (decisions G12 and G29).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -106,11 +106,11 @@ pub struct ClientOptions {
 
 impl ClientOptions {
     const DEFAULT: ClientOptions = ClientOptions {
-        attempts_cap: ATTEMPTS_CAP,
+        attempts_cap: ATTEMPTS_CAP_DEFAULT,
         jitter: Jitter::Full,
         deadline_action: DeadlineAction::WaitForDeadline,
-        per_rpc_buffer_limit_in_bytes: PER_RPC_BUFFER_LIMIT,
-        retry_buffer_size_in_bytes: RETRY_BUFFER_SIZE,
+        per_rpc_buffer_limit_in_bytes: PER_RPC_BUFFER_LIMIT_DEFAULT,
+        retry_buffer_size_in_bytes: RETRY_BUFFER_SIZE_DEFAULT,
         retries: Retries::All,
         pushback_max: None,
         attempt_timeout: None,

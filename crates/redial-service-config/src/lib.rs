@@ -57,8 +57,8 @@ pub use choice::{
     RECORD_NAME_PREFIX, SelectedChoice,
 };
 pub use client_options::{
-    ATTEMPTS_CAP, AttemptTimeout, ClientOptions, ClientOptionsBuilder, PER_RPC_BUFFER_LIMIT,
-    RETRY_BUFFER_SIZE, Retries,
+    ATTEMPTS_CAP_DEFAULT, AttemptTimeout, ClientOptions, ClientOptionsBuilder,
+    PER_RPC_BUFFER_LIMIT_DEFAULT, RETRY_BUFFER_SIZE_DEFAULT, Retries,
 };
 pub use code::Code;
 pub use codes::Codes;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use redial::{Jitter, time::Ns};
 use redial_faults::grpc::{Answer, CALL_HEADER, Script, StatusNumber};
 use redial_service_config::{
-    ATTEMPTS_CAP, ClientOptions, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE, Retries,
+    ATTEMPTS_CAP_DEFAULT, ClientOptions, PER_RPC_BUFFER_LIMIT_DEFAULT, RETRY_BUFFER_SIZE_DEFAULT,
+    Retries,
 };
 
 use super::super::configs::Case;
@@ -228,13 +229,16 @@ fn call_request(index: usize, call: &Call, time_scale: TimeScale, sizes: Sizes) 
 fn options(client: ClientOptions) -> Options {
     let other = |value: u64, default: u64| (value != default).then_some(value);
     Options {
-        attempts_cap: (client.attempts_cap != ATTEMPTS_CAP).then_some(client.attempts_cap),
+        attempts_cap: (client.attempts_cap != ATTEMPTS_CAP_DEFAULT).then_some(client.attempts_cap),
         retries: (client.retries == Retries::Off).then_some(false),
         per_rpc_buffer_limit_in_bytes: other(
             client.per_rpc_buffer_limit_in_bytes,
-            PER_RPC_BUFFER_LIMIT,
+            PER_RPC_BUFFER_LIMIT_DEFAULT,
         ),
-        retry_buffer_size_in_bytes: other(client.retry_buffer_size_in_bytes, RETRY_BUFFER_SIZE),
+        retry_buffer_size_in_bytes: other(
+            client.retry_buffer_size_in_bytes,
+            RETRY_BUFFER_SIZE_DEFAULT,
+        ),
     }
 }
 
