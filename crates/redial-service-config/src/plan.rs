@@ -32,7 +32,7 @@ use crate::{
 /// assert_eq!(plan.classify(Code::Internal, Pushback::None).directive, Directive::Fail);
 ///
 /// // On virtual time, with every random draw being 0.5:
-/// let busy = redial::testing::meets(plan.classify(Code::Unavailable, Pushback::None));
+/// let busy = redial::testing::classified_as(plan.classify(Code::Unavailable, Pushback::None));
 /// let played = redial::testing::play(&plan.to_policy(None), [busy, busy, busy, busy]);
 /// assert_eq!(played.starts(), [ms(0), ms(50), ms(150), ms(350)]);
 /// assert_eq!(played.stop_reason(), Some(StopReason::AttemptsExhausted));
