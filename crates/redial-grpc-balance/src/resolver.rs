@@ -125,7 +125,7 @@ impl Resolution {
     }
 
     /// Adds the result of a service config lookup, with the warnings of the config. Passing a clone
-    /// of the previous config (see [`ServiceConfig::is`]) changes nothing for the channel.
+    /// of the previous config (see [`ServiceConfig::ptr_eq`]) changes nothing for the channel.
     #[must_use]
     pub fn with_config_result(
         mut self,
