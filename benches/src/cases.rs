@@ -101,10 +101,10 @@ fn site(
     seed: &u64,
 ) -> redial::Retry<
     'static,
+    redial::parts::When<impl FnMut(&Busy) -> bool>,
     redial::parts::Site,
     impl FnMut() -> crate::operation::Operation + '_,
     redial::parts::Async,
-    redial::parts::When<impl FnMut(&Busy) -> bool>,
 > {
     redial::retry(move || operation(seed, &0)).when(is_transient)
 }

@@ -255,7 +255,7 @@ struct Seen {
 impl Seen {
     fn run_commands(
         &mut self,
-        call: &mut Call<&Policy, LIVE_MAX>,
+        call: &mut Call<&Policy>,
         env: &mut CallEnvironment<&AnyThrottle, RecordingContext>,
     ) {
         while let Some(command) = call.command(env) {
@@ -304,7 +304,7 @@ fn run_call(input: &[u8]) {
         }),
     };
     let mut now: Ns = u64::from(bytes.next());
-    let mut call = Call::<_, LIVE_MAX>::begin(&policy, params, now, &mut env);
+    let mut call = Call::<_>::begin(&policy, params, now, &mut env);
     let mut seen = Seen::default();
     seen.run_commands(&mut call, &mut env);
     let mut steps = 0;

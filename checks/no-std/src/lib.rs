@@ -45,7 +45,7 @@ pub extern "C" fn redial_decide(attempts: u32, now: Ns) -> Ns {
 pub extern "C" fn redial_play(failures: u32) -> u32 {
     let mut world = Box::new(device());
     let mut now = 0;
-    let mut call = Call::<_, 4>::begin(&POLICY, CallParams::default(), now, &mut *world);
+    let mut call = Call::begin(&POLICY, CallParams::default(), now, &mut *world);
     loop {
         match call.command(&mut *world) {
             Some(Command::Start(start)) if start.attempt <= failures => {

@@ -16,7 +16,8 @@
 //! # Order of calls
 //!
 //! After each input the driver runs commands from [`Call::command`] until it returns `None`, then
-//! sets its timer to [`Call::wake_at`]. Inputs with the same timestamp go in this order: outcomes,
+//! sets its timer to [`Call::wake_at`]. [`poll_step`] is that loop, and [`run_commands`] its part
+//! without timers: a [`Driver`] says how to cancel an attempt, ask a strategy, and wait. Inputs with the same timestamp go in this order: outcomes,
 //! then [`Call::not_replayable`], then [`Call::wake_once`] (which checks the deadline before the
 //! other timers), then [`Call::cancel`] (decision P4).
 //!
@@ -36,6 +37,7 @@
 
 mod attempts;
 mod command;
+mod driver;
 mod first_attempt;
 mod hedging;
 mod inputs;
@@ -43,10 +45,12 @@ mod retry;
 mod transparent_retry;
 
 pub use command::{Command, End, Start};
+pub use driver::{CallStep, Driver, RunCommands, poll_step, run_commands};
 pub use first_attempt::FirstAttempt;
 pub use hedging::HedgeDelay;
 
-use core::ops::Deref;
+use alloc::vec::Vec;
+use core::ops::{Deref, Index, IndexMut};
 use core::time::Duration;
 
 use crate::rules::ExpiredDeadlineAction;
@@ -91,6 +95,57 @@ struct Slot {
     at: Ns,
     attempt: u32,
     number: u32,
+}
+
+impl Slot {
+    const FREE: Slot = Slot { at: NEVER, attempt: 0, number: 0 };
+}
+
+/// The attempt slots of a call. The first one is enough for retries; hedges get further ones.
+#[derive(Clone, Debug)]
+struct Slots {
+    first: Slot,
+    hedges: Vec<Slot>,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Slots { first: Slot::FREE, hedges: Vec::new() }
+    }
+}
+
+impl Slots {
+    /// Occupies a slot.
+    fn set(&mut self, index: usize, slot: Slot) {
+        match index {
+            0 => self.first = slot,
+            _ => {
+                if self.hedges.len() < index {
+                    self.hedges.resize(index, Slot::FREE);
+                }
+                self.hedges[index - 1] = slot;
+            }
+        }
+    }
+}
+
+impl IndexMut<usize> for Slots {
+    fn index_mut(&mut self, index: usize) -> &mut Slot {
+        match index {
+            0 => &mut self.first,
+            _ => &mut self.hedges[index - 1],
+        }
+    }
+}
+
+impl Index<usize> for Slots {
+    type Output = Slot;
+    fn index(&self, index: usize) -> &Slot {
+        match index {
+            0 => &self.first,
+            _ => &self.hedges[index - 1],
+        }
+    }
 }
 
 /// The state of the next retry or hedge.
@@ -141,13 +196,12 @@ enum Question {
 
 /// The state machine of one call.
 ///
-/// `LIVE` is the number of attempts that can run concurrently: 1 is enough for retries. `P`
-/// dereferences to the policy: a reference or an `Arc`.
+/// `P` dereferences to the policy: a reference or an `Arc`.
 #[derive(Clone, Debug)]
-pub struct Call<P, const LIVE: usize> {
+pub struct Call<P> {
     policy: P,
     counters: CallCounters,
-    slots: [Slot; LIVE],
+    slots: Slots,
     /// Slots with a running attempt, as a bit set.
     running: u32,
     /// Slots whose attempt was provably not processed and whose transparent retry is pending.
@@ -185,7 +239,7 @@ pub struct Call<P, const LIVE: usize> {
     end_taken: bool,
 }
 
-impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
+impl<P: Deref<Target = Policy>> Call<P> {
     /// Starts a call at `now`; its first attempt is the first command.
     pub fn begin(policy: P, params: CallParams, now: Ns, env: &mut impl Environment) -> Self {
         let mut call = Call::new(policy, params, now, env);
@@ -218,18 +272,16 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     #[inline]
     fn new(policy: P, params: CallParams, now: Ns, env: &mut impl Environment) -> Self {
         let CallParams { deadline, idempotent, not_replayable, uses_strategy, hedge } = params;
-        const { assert!(LIVE >= 1 && LIVE <= LIVE_MAX) };
-        let free = Slot { at: NEVER, attempt: 0, number: 0 };
         let until = policy.deadline(now, deadline);
-        let attempts_max = policy.attempts_max(LIVE);
+        let attempts_max = policy.attempts_max();
         let rules = policy.rules();
         debug_assert!(idempotent || rules.hedge.is_none(), "a hedged call is idempotent");
         let uses_strategy = uses_strategy || rules.uses_strategy;
         let hedge_after = HedgeDelay::after(hedge, rules.hedge);
-        let mut call = Call {
+        let call = Call {
             policy,
-            counters: CallCounters::new(now),
-            slots: [free; LIVE],
+            counters: CallCounters { idempotent, uses_strategy, ..CallCounters::new(now) },
+            slots: Slots::default(),
             running: 0,
             waiting: 0,
             pending_cancels: 0,
@@ -251,12 +303,6 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             end: None,
             end_taken: false,
         };
-        if !idempotent {
-            call.counters.set(CallCounters::NOT_IDEMPOTENT);
-        }
-        if uses_strategy {
-            call.counters.set(CallCounters::USES_STRATEGY);
-        }
         let deadline = (call.deadline != NEVER).then_some(call.deadline);
         env.record(now, Event::CallStarted { deadline, idempotent });
         if let Some(hedge) = hedge {
@@ -334,7 +380,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// Whether the call is committed to one attempt.
     #[must_use]
     pub const fn is_committed(&self) -> bool {
-        self.counters.has(CallCounters::COMMITTED)
+        self.counters.committed
     }
 
     /// Whether the call waits for a deferred answer of the throttle
@@ -358,7 +404,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// Whether an attempt runs in this slot.
     #[must_use]
     pub fn is_running(&self, slot: usize) -> bool {
-        slot < LIVE && self.running & 1 << slot != 0
+        slot < LIVE_MAX && self.running & 1 << slot != 0
     }
 
     /// Checks the invariants listed in the module documentation.

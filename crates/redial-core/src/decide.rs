@@ -59,11 +59,9 @@ pub fn decide(
     env: &mut impl Environment,
 ) -> Verdict {
     let fast = policy.fixed_delay().is_some()
-        && counters.flags
-            & (CallCounters::COMMITTED
-                | CallCounters::USES_STRATEGY
-                | CallCounters::NOT_IDEMPOTENT)
-            == 0
+        && !counters.committed
+        && counters.idempotent
+        && !counters.uses_strategy
         && failure.has_no_reason_or_hint()
         && advice == Advice::None
         && deadline == NEVER;
@@ -173,18 +171,18 @@ fn stop_by_call_flags(
     failure: &Failure,
     advice: Advice,
 ) -> Option<Verdict> {
-    if counters.has(CallCounters::COMMITTED) {
+    if counters.committed {
         return Some(Verdict::End(StopReason::Committed));
     }
     // C10: a reason that is always retried never reaches the strategy.
-    if counters.has(CallCounters::USES_STRATEGY) && !failure.is_always_retried() {
+    if counters.uses_strategy && !failure.is_always_retried() {
         match advice {
             Advice::None => return Some(Verdict::Ask),
             Advice::Decline => return Some(Verdict::End(StopReason::StrategyDeclined)),
             Advice::After(_) => {}
         }
     }
-    let is_unsafe = counters.has(CallCounters::NOT_IDEMPOTENT) && !failure.proves_not_run();
+    let is_unsafe = !counters.idempotent && !failure.proves_not_run();
     is_unsafe.then_some(Verdict::End(StopReason::NotIdempotent))
 }
 

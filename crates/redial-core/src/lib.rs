@@ -53,7 +53,10 @@ pub mod throttle;
 mod time;
 
 pub use backoff::{Backoff, CONTROLLED, Step};
-pub use call::{Call, CallParams, Command, End, FirstAttempt, HedgeDelay, LIVE_MAX, Start};
+pub use call::{
+    Call, CallParams, CallStep, Command, Driver, End, FirstAttempt, HedgeDelay, LIVE_MAX,
+    RunCommands, Start, poll_step, run_commands,
+};
 pub use counters::CallCounters;
 pub use decide::{Advice, Verdict, decide};
 pub use environment::{CallEnvironment, Cost, DriverContext, Environment, Grant, Withdrawal};

@@ -7,6 +7,7 @@ use core::fmt;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
+use crate::LIVE_MAX;
 use crate::PolicyError;
 use crate::backoff::{self, Backoff, Step};
 use crate::jitter::Jitter;
@@ -36,9 +37,7 @@ pub struct Policy {
 /// Facts about rules that calls need often.
 #[derive(Clone, Copy, Debug)]
 struct Derived {
-    /// No hedging, deadline or attempt timeout.
-    no_timers: bool,
-    /// Also no strategy, transparent retry or deferred charge.
+    /// No hedging, deadline, attempt timeout, strategy, transparent retry or deferred charge.
     plain: bool,
     /// Also no delay that depends on the previous one.
     needs_only_counters: bool,
@@ -57,7 +56,6 @@ impl Derived {
             rules.hedge.is_none() && rules.deadline.is_none() && rules.attempt_timeout.is_none();
         let plain = no_timers && !rules.uses_strategy && !rules.transparent_retries && now;
         Derived {
-            no_timers,
             plain,
             needs_only_counters: plain
                 && !matches!(rules.jitter, Jitter::Decorrelated)
@@ -197,12 +195,6 @@ impl Policy {
         }
     }
 
-    /// Whether no timer can fire before the outcome of the first attempt.
-    #[inline]
-    pub(crate) const fn has_no_timers(&self) -> bool {
-        self.derived.no_timers
-    }
-
     /// Whether [`CallCounters`](crate::CallCounters) and [`decide`](crate::decide) can run a call
     /// without [`Call`](crate::Call): no hedging, timers, strategy, transparent retries or deferred
     /// charge.
@@ -269,11 +261,11 @@ impl Policy {
         }
     }
 
-    /// The maximum number of attempts of a call with this many slots.
-    pub(crate) fn attempts_max(&self, slots: usize) -> u32 {
+    /// The maximum number of attempts of a call. Each hedge may need a slot of its own (G2).
+    pub(crate) const fn attempts_max(&self) -> u32 {
         let attempts = self.derived.attempts_max;
-        if self.rules.hedge.is_some() {
-            attempts.min(u32::try_from(slots).unwrap_or(u32::MAX))
+        if self.rules.hedge.is_some() && attempts > LIVE_MAX as u32 {
+            LIVE_MAX as u32
         } else {
             attempts
         }

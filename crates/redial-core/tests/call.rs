@@ -77,11 +77,11 @@ fn proven(proof: Proof) -> Classification {
 }
 
 /// Runs one call from time 0 with a throttle; `later` states which of its answers are deferred.
-fn run_call<const LIVE: usize>(
+fn run_call(
     rules: Rules,
     params: CallParams,
     (spec, later): (Spec, &[bool]),
-    steps: impl FnOnce(&mut TestDriver<'_, '_, '_, LIVE>),
+    steps: impl FnOnce(&mut TestDriver<'_, '_, '_>),
 ) {
     let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
     let env = TestEnvironment::with_later(&spec, &shared, 1, later);
@@ -94,17 +94,17 @@ fn run_call<const LIVE: usize>(
 }
 
 /// Runs a call with retries and without a throttle.
-fn retry(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 1>)) {
+fn retry(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_>)) {
     run_call(rules, CallParams::default(), (Spec::Free, &[]), steps);
 }
 
 /// Runs a call with hedging and without a throttle.
-fn hedge(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
+fn hedge(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_>)) {
     run_call(rules, CallParams::default(), (Spec::Free, &[]), steps);
 }
 
 /// Runs one call from time 0 with a bucket that other calls have emptied `times` times.
-fn with_debt(rules: Rules, times: usize, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
+fn with_debt(rules: Rules, times: usize, steps: impl FnOnce(&mut TestDriver<'_, '_, '_>)) {
     let spec = Spec::Costs(CostBucketConfig { server: 10.0, ..COSTS });
     let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
     for _ in 0..times {

@@ -12,7 +12,7 @@ use common::{Model, Spec, TestDriver, TestEnvironment, at, policy};
 use redial_core::throttle::{CostBucketConfig, WhenEmpty};
 use redial_core::{
     Advice, AttemptTimeoutAction, Backoff, CallParams, ChargeAt, Classification, DeadlineAction,
-    Directive, Event, ExpiredDeadlineAction, Failure, FailureKind, HintRule, Jitter,
+    Directive, Event, ExpiredDeadlineAction, Failure, FailureKind, HintRule, Jitter, LIVE_MAX,
     LastDelayAction, LimitBasis, Limits, NEVER, Ns, Numbering, OverLimitAction, Policy, Proof,
     Reason, Rules, Stage, StopReason, ms,
 };
@@ -120,10 +120,7 @@ impl Row {
         let mut count = 0;
         let mut open: Vec<Vec<Letter>> = vec![Vec::new()];
         while let Some(letters) = open.pop() {
-            let played = match self.policy.rules().hedge {
-                None => self.run::<1>(&letters),
-                Some(_) => self.run::<4>(&letters),
-            };
+            let played = self.run(&letters);
             let Played { call_log, stop_reason, needs_more } = played;
             if needs_more && letters.len() < LETTERS_MAX {
                 for &letter in &alphabet {
@@ -131,10 +128,7 @@ impl Row {
                 }
                 continue;
             }
-            let again = match self.policy.rules().hedge {
-                None => self.run::<1>(&letters),
-                Some(_) => self.run::<4>(&letters),
-            };
+            let again = self.run(&letters);
             assert_eq!(call_log, again.call_log, "{}: {letters:?} runs differently", self.name);
             if !seen.contains(&stop_reason) {
                 seen.push(stop_reason);
@@ -152,13 +146,13 @@ impl Row {
     }
 
     /// Runs one sequence.
-    fn run<const LIVE: usize>(&self, letters: &[Letter]) -> Played {
+    fn run(&self, letters: &[Letter]) -> Played {
         let (shared, mut model) = (self.throttle.build(), Model::new(self.throttle));
         let env = TestEnvironment::with_later(&self.throttle, &shared, 7, self.later);
-        let mut driver = TestDriver::<LIVE>::begin(&self.policy, self.params, 0, env, &mut model);
+        let mut driver = TestDriver::begin(&self.policy, self.params, 0, env, &mut model);
         let mut letters = letters.iter().copied();
         // When each running attempt completes, and its outcome, by slot.
-        let mut outcomes: [Option<(Ns, Classification)>; LIVE] = [None; LIVE];
+        let mut outcomes: [Option<(Ns, Classification)>; LIVE_MAX] = [None; LIVE_MAX];
         let mut grant_at = None;
         let mut needs_more = false;
         for step in 0.. {
@@ -203,7 +197,7 @@ impl Row {
                     *outcome = None;
                 }
             }
-            let next = (0..LIVE)
+            let next = (0..LIVE_MAX)
                 .filter_map(|slot| {
                     outcomes[slot].map(|(at, classification)| (at, slot, classification))
                 })

@@ -21,8 +21,8 @@ use common::{
 use proptest::prelude::*;
 use redial_core::{
     Advice, Backoff, Bucket, Call, CallCounters, CallParams, Classification, Command, Directive,
-    Environment, Event, FirstAttempt, Jitter, LIVE_MAX, Limits, NEVER, Ns, Policy, Proof, Rules,
-    StopReason, Verdict, decide, ns, s,
+    Environment, Event, FirstAttempt, Jitter, Limits, NEVER, Ns, Policy, Proof, Rules, StopReason,
+    Verdict, decide, ns, s,
 };
 use std::time::Duration;
 
@@ -70,9 +70,7 @@ fn run_counters(
 ) -> Played {
     let mut env = TestEnvironment::new(spec, shared, script.seed);
     let (mut counters, mut now) = (CallCounters::new(start), start);
-    if !script.idempotent {
-        counters.set(CallCounters::NOT_IDEMPOTENT);
-    }
+    counters.idempotent = script.idempotent;
     env.record(now, Event::CallStarted { deadline: None, idempotent: script.idempotent });
     let mut attempts = script.attempts.iter();
     let (stop_reason, attempt) = loop {
@@ -138,7 +136,7 @@ fn run_state_machine(
 
 /// Runs the rest of a call.
 fn run(
-    mut call: Call<&Policy, 1>,
+    mut call: Call<&Policy>,
     mut env: TestEnvironment<'_>,
     attempts: &[(Ns, Classification)],
     drops_in_pause: bool,
@@ -199,7 +197,7 @@ fn started_eagerly<'p>(
     commits: bool,
     start: Ns,
     env: &mut TestEnvironment<'_>,
-) -> Call<&'p Policy, 1> {
+) -> Call<&'p Policy> {
     let mut call = Call::begin(policy, params, start, env);
     assert!(matches!(call.command(env), Some(Command::Start(_))));
     if commits {
@@ -259,7 +257,7 @@ proptest! {
         let mut env = TestEnvironment::new(&spec, &at_once, script.seed);
         let mut call = started_eagerly(&policy, params, commits, 0, &mut env);
         let mut other = TestEnvironment::new(&spec, &late, script.seed);
-        let mut first = FirstAttempt::of(&policy, params).expect("no timers");
+        let mut first = FirstAttempt::of(&policy, params, 0).expect("it can start");
         if commits {
             first.committed();
         }
@@ -268,7 +266,7 @@ proptest! {
             first.succeeded(&late);
             prop_assert!(matches!(call.command(&mut env), Some(Command::End(end)) if end.stop_reason == StopReason::Succeeded));
         } else {
-            let mut late_call: Call<_, 1> = first.begin(&policy, 0, &mut other);
+            let mut late_call: Call<_> = first.begin(&policy, &mut other);
             late_call.outcome(0, classification, takes, &mut other);
             let attempts = &script.attempts;
             let one = run(call, env, attempts, script.drops_in_pause, takes);
@@ -292,7 +290,7 @@ proptest! {
         prop_assume!(first > start);
         let shared = spec.build();
         let mut env = TestEnvironment::new(&spec, &shared, 1);
-        let mut call: Call<_, LIVE_MAX> =
+        let mut call: Call<_> =
             Call::begin(&policy, CallParams::default(), start, &mut env);
         prop_assert!(matches!(call.command(&mut env), Some(Command::Start(_))));
         prop_assert_eq!(call.wake_at().unwrap_or(NEVER), first);
@@ -310,14 +308,20 @@ proptest! {
         spec in any_throttle(),
         failures in prop::collection::vec(any_failure(), 1..6),
         attempts in 1u32..8,
-        flags in 0..CallCounters::FIRST_DRIVER_BIT,
+        (committed, idempotent, uses_strategy) in any::<(bool, bool, bool)>(),
         start in any_span(),
         seed in any::<u64>(),
     ) {
         let (here, there) = (spec.build(), spec.build());
         let (mut short, mut long) = (TestEnvironment::new(&spec, &here, seed), TestEnvironment::new(&spec, &there, seed));
         let now = ns(start.min(s(1)));
-        let mut counters = CallCounters { attempts, flags, ..CallCounters::new(0) };
+        let mut counters = CallCounters {
+            attempts,
+            committed,
+            idempotent,
+            uses_strategy,
+            ..CallCounters::new(0)
+        };
         let mut other = counters;
         for failure in &failures {
             let one = decide(&policy, &mut counters, failure, Advice::None, now, NEVER, &mut short);

@@ -128,7 +128,7 @@ fn any_script() -> impl Strategy<Value = Script> {
 }
 
 /// Runs one call; returns its end time.
-fn run<const LIVE: usize>(
+fn run(
     policy: &Policy,
     script: &Script,
     spec: &Spec,
@@ -143,8 +143,7 @@ fn run<const LIVE: usize>(
         ..script.params
     };
     let env = TestEnvironment::with_later(spec, shared, script.seed, &script.later);
-    let mut driver =
-        TestDriver::<LIVE>::begin_taking(script.starts, policy, params, now, env, model);
+    let mut driver = TestDriver::begin_taking(script.starts, policy, params, now, env, model);
     for event in &script.events {
         if driver.end.is_some() {
             break;
@@ -154,7 +153,7 @@ fn run<const LIVE: usize>(
     finish(driver, script.finish)
 }
 
-fn happen<const LIVE: usize>(driver: &mut TestDriver<'_, '_, '_, LIVE>, event: &Event) {
+fn happen(driver: &mut TestDriver<'_, '_, '_>, event: &Event) {
     let slots = driver.slots();
     let pick = |who: usize| slots.get(who % slots.len().max(1)).copied();
     match *event {
@@ -179,7 +178,7 @@ fn happen<const LIVE: usize>(driver: &mut TestDriver<'_, '_, '_, LIVE>, event: &
     }
 }
 
-fn finish<const LIVE: usize>(mut driver: TestDriver<'_, '_, '_, LIVE>, how: Finish) -> Ns {
+fn finish(mut driver: TestDriver<'_, '_, '_>, how: Finish) -> Ns {
     // Unlimited attempts end only by time, and some failures take none, so the number of steps is
     // bounded.
     for _ in 0..200 {
@@ -220,26 +219,14 @@ proptest! {
     #![proptest_config(cases(2000))]
 
     #[test]
-    fn invariants_hold_with_a_slot_for_every_hedge(
+    fn invariants_hold_for_random_calls(
         policy in any_policy(),
         spec in any_throttle(),
         scripts in prop::collection::vec(any_script(), 1..4),
     ) {
         let (shared, mut model, mut now) = (spec.build(), Model::new(spec), 0);
         for script in &scripts {
-            now = run::<32>(&policy, script, &spec, &shared, &mut model, now);
-        }
-    }
-
-    #[test]
-    fn invariants_hold_with_a_single_slot(
-        policy in any_policy(),
-        spec in any_throttle(),
-        scripts in prop::collection::vec(any_script(), 1..4),
-    ) {
-        let (shared, mut model, mut now) = (spec.build(), Model::new(spec), 0);
-        for script in &scripts {
-            now = run::<1>(&policy, script, &spec, &shared, &mut model, now);
+            now = run(&policy, script, &spec, &shared, &mut model, now);
         }
     }
 }

@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redial::parts::Sequential;
 use redial::throttle::Bucket;
 use redial::{
     CallLog, Directive, Event, Failure, Policy, Reason, Retry, Sleeper, Throttle,
@@ -331,11 +332,12 @@ impl<D: Any + Send + Sync> CallExtras<'_, D> {
     /// Applies the request's strategy, data and observers to the call.
     fn apply<'p, G, O, K, C>(
         self,
-        call: Retry<'p, G, O, K, C>,
+        call: Retry<'p, C, G, O, K>,
         context: &Arc<RequestContext>,
         recorder: &'p mut EventRecorder,
-    ) -> Retry<'p, G, O, K, C>
+    ) -> Retry<'p, C, G, O, K>
     where
+        G: Sequential<'p>,
         Self: 'p,
     {
         let CallExtras { strategy, data, call_log } = self;

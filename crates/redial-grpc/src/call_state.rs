@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use redial_core::{
-    CallParams, Classification, Command, Directive, End, FirstAttempt, Ns, StopReason,
+    CallParams, Classification, Command, Directive, End, FirstAttempt, NEVER, Ns, StopReason,
 };
 use redial_service_config::Code;
 use redial_service_config::{Plan, Retries};
@@ -86,16 +86,18 @@ impl CallState {
         let response_size_limit =
             method.response_max().map(|max| Box::new(MessageSizeLimit::new(max)));
         let observed = recording.call_log.is_some() || recording.observer.is_enabled();
-        let phase = match FirstAttempt::of(&method, params) {
-            Some(first) if !body_open && !observed => {
-                let started_at = match recording.began {
-                    Some(began) => began,
-                    None if recording.reports => shared.clock.now(),
-                    None => 0,
-                };
-                Phase::FirstAttempt { first, started_at, used: recording.used }
-            }
-            _ => {
+        let fast = !body_open && !observed;
+        let started_at = match recording.began {
+            Some(began) => began,
+            None if fast && recording.reports => shared.clock.now(),
+            None => 0,
+        };
+        // The fast path has no timer.
+        let first = FirstAttempt::of(&method, params, started_at)
+            .filter(|first| fast && first.wake_at(&method) == NEVER);
+        let phase = match first {
+            Some(first) => Phase::FirstAttempt { first, started_at, used: recording.used },
+            None => {
                 let (throttle, clock) = (throttle(&method, &shared), shared.clock);
                 let running_call =
                     RunningCall::start(method.clone(), throttle, params, recording, clock);

@@ -11,7 +11,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use redial_core::{Classification, Command, Directive, End};
+use redial_core::{
+    CallStep, Classification, Command, Cost, Directive, End, RunCommands, run_commands,
+};
 use redial_service_config::Code;
 use redial_service_config::Pushback;
 use tower_service::Service;
@@ -175,28 +177,15 @@ where
 
     /// Runs the state machine's commands until an attempt has started (true), no command is left (false)
     /// or the call has ended.
-    fn run_commands(&mut self, mut first: FirstFuture<'_, S, B>) -> ControlFlow<End, bool> {
-        let mut started = false;
-        while !started
-            && let Some(state) = self.call.state()
-            && let Some(command) = state.running_call().command()
-        {
-            match command {
-                Command::Cancel(slot) => {
-                    let cancelled = self.drop_attempt(slot, first.as_mut());
-                    self.record_timeout(cancelled);
-                }
-                Command::Start(start) => {
-                    self.start(start.into());
-                    started = true;
-                }
-                Command::End(end) => return ControlFlow::Break(end),
-                // gRPC policies have no external strategy, and the throttle answers immediately.
-                Command::Ask(_) | Command::Await(_) => {
-                    debug_assert!(false, "gRPC policies have no external strategy");
-                }
+    fn run_commands(&mut self, first: FirstFuture<'_, S, B>) -> ControlFlow<End, bool> {
+        let started = match run_commands(&mut Commands { call: self, first }) {
+            Some(CallStep::End(end)) => return ControlFlow::Break(end),
+            Some(CallStep::Start(start)) => {
+                self.start(start.into());
+                true
             }
-        }
+            None => false,
+        };
         self.commit_replay_buffer();
         ControlFlow::Continue(started)
     }
@@ -464,6 +453,44 @@ where
             )),
         };
         call_failure.into_result(report.map(|(report, _)| report), &self.adapter)
+    }
+}
+
+/// Carries out the commands of a call before commit.
+struct Commands<'a, 'f, S, B, W, R>
+where
+    S: Service<Request<B>>,
+    R: 'static,
+{
+    call: &'a mut PendingCall<S, B, W, R>,
+    first: FirstFuture<'f, S, B>,
+}
+
+impl<S, B, R, W> RunCommands for Commands<'_, '_, S, B, W, R>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: Body<Data = Bytes> + Unpin + 'static,
+    R::Error: Into<BoxError>,
+    W: ClientAdapter<B>,
+{
+    fn command(&mut self) -> Option<Command> {
+        self.call.call.state()?.running_call().command()
+    }
+
+    fn cancel(&mut self, slot: usize) {
+        let cancelled = self.call.drop_attempt(slot, self.first.as_mut());
+        self.call.record_timeout(cancelled);
+    }
+
+    // gRPC policies have no strategy, and their throttle answers at once.
+    fn ask(&mut self, _failure: redial_core::Failure) {
+        debug_assert!(false, "gRPC policies have no strategy");
+    }
+    fn await_grant(&mut self, _cost: Cost) {
+        debug_assert!(false, "gRPC's throttle answers at once");
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use redial_core::{
     Call, CallEnvironment, CallLatency, CallParams, Classification, Command, Directive,
-    DriverContext, End, Event, FirstAttempt, LIVE_MAX, NEVER, Ns, StopReason, duration,
+    DriverContext, End, Event, FirstAttempt, NEVER, Ns, StopReason, duration,
 };
 use redial_service_config::Code;
 
@@ -21,25 +21,6 @@ use crate::report::{self, AttemptHistory, CallReport, ReportData};
 use crate::statistics::{CallTally, StatisticsEvent};
 use crate::throttle::Throttle;
 use crate::timer::{Clock, Timer};
-
-/// The state machine, sized for the number of concurrent attempts that its policy needs.
-// The small variant is inline: nearly every call uses it, and a box would cost an allocation each.
-#[allow(clippy::large_enum_variant)]
-enum Machine {
-    Retry(Call<PlanRef, 1>),
-    /// Boxed: five times as large as the other variant.
-    Hedge(Box<Call<PlanRef, LIVE_MAX>>),
-}
-
-/// Runs the same expression with either machine.
-macro_rules! with_machine {
-    ($machine:expr, $call:ident => $do:expr) => {
-        match $machine {
-            Machine::Retry($call) => $do,
-            Machine::Hedge($call) => $do,
-        }
-    };
-}
 
 /// What to record about a call.
 #[derive(Default)]
@@ -158,7 +139,7 @@ impl DriverContext for CallRecorder {
 
 /// A call with its state machine.
 pub(crate) struct RunningCall {
-    machine: Machine,
+    call: Call<PlanRef>,
     env: CallEnvironment<Throttle, CallRecorder>,
     clock: Clock,
     /// The last clock reading.
@@ -196,16 +177,12 @@ impl RunningCall {
             recorder.call_latency = Some(CallLatency::new(params.hedge));
         }
         let mut env = CallEnvironment::new(throttle, recorder);
-        let machine = if hedged {
-            Machine::Hedge(Box::new(Call::begin(method, params, now, &mut env)))
-        } else {
-            Machine::Retry(Call::begin(method, params, now, &mut env))
-        };
-        let mut running_call = RunningCall::new(machine, env, clock, now);
+        let call = Call::begin(method, params, now, &mut env);
+        let mut running_call = RunningCall::new(call, env, clock, now);
         if waited {
             // The deadline may have passed in the meantime; no other timer exists before the first start.
             let now = running_call.read_clock();
-            with_machine!(&mut running_call.machine, call => call.wake_once(now, &mut running_call.env));
+            running_call.call.wake_once(now, &mut running_call.env);
         }
         running_call
     }
@@ -222,7 +199,7 @@ impl RunningCall {
     ) {
         recording.observer.set_cancel_code(code);
         let mut env = CallEnvironment::new(Throttle(None), CallRecorder::new(&method, recording));
-        Call::<_, 1>::cancelled_before_start(method, params, clock.now(), &mut env);
+        Call::cancelled_before_start(method, params, clock.now(), &mut env);
     }
 
     /// Leaves the fast path: the first attempt runs since `start`, without call log and observer.
@@ -235,41 +212,41 @@ impl RunningCall {
         clock: Clock,
     ) -> Self {
         let mut env = CallEnvironment::new(throttle, CallRecorder::new(method, recording));
-        let machine = Machine::Retry(first.begin(method.clone(), start, &mut env));
-        RunningCall::new(machine, env, clock, start)
+        let call = first.begin(method.clone(), &mut env);
+        RunningCall::new(call, env, clock, start)
     }
 
     fn new(
-        machine: Machine,
+        call: Call<PlanRef>,
         env: CallEnvironment<Throttle, CallRecorder>,
         clock: Clock,
         now: Ns,
     ) -> Self {
         let observed = env.context.is_observed();
         let timer = Timer::default();
-        RunningCall { machine, env, clock, last_read: now, observed, timer }
+        RunningCall { call, env, clock, last_read: now, observed, timer }
     }
 
     pub(crate) fn command(&mut self) -> Option<Command> {
-        with_machine!(&mut self.machine, call => call.command(&mut self.env))
+        self.call.command(&mut self.env)
     }
 
     pub(crate) fn end(&self) -> Option<End> {
-        with_machine!(&self.machine, call => call.end())
+        self.call.end()
     }
 
     pub(crate) fn is_committed(&self) -> bool {
-        with_machine!(&self.machine, call => call.is_committed())
+        self.call.is_committed()
     }
 
     /// The running attempt that started next after this one, and its slot.
     pub(crate) fn attempt_after(&self, attempt: u32) -> Option<(u32, usize)> {
-        with_machine!(&self.machine, call => call.running_after(attempt))
+        self.call.running_after(attempt)
     }
 
     /// Number of attempts started, without transparent retries.
     pub(crate) fn attempts(&self) -> u32 {
-        with_machine!(&self.machine, call => call.counters().attempts)
+        self.call.counters().attempts
     }
 
     /// Remaining time of the attempt in this slot.
@@ -287,7 +264,7 @@ impl RunningCall {
 
     /// The earlier of the call's deadline and the attempt timeout.
     fn attempt_deadline(&self, slot: usize) -> Ns {
-        with_machine!(&self.machine, call => call.deadline().min(call.times_out_at(slot)))
+        self.call.deadline().min(self.call.times_out_at(slot))
     }
 
     /// Whether a timer below this layer can have fired because of the remaining time sent to it.
@@ -295,7 +272,7 @@ impl RunningCall {
     /// before the deadline. If so, the time is treated as up.
     pub(crate) fn is_time_up(&mut self, slot: usize) -> bool {
         let (now, attempt_deadline) = (self.read_clock(), self.attempt_deadline(slot));
-        let began = with_machine!(&self.machine, call => call.counters().start);
+        let began = self.call.counters().start;
         let is_up = attempt_deadline.saturating_sub(now) <= now.saturating_sub(began) / 50_000;
         if is_up {
             self.advance_to(slot, now.max(attempt_deadline));
@@ -307,10 +284,7 @@ impl RunningCall {
     fn advance_to(&mut self, slot: usize, now: Ns) {
         self.last_read = now;
         // Timers of other attempts may be due before it.
-        while with_machine!(&self.machine, call => call.is_running(slot))
-            && with_machine!(&mut self.machine, call => call.wake_once(now, &mut self.env))
-        {
-        }
+        while self.call.is_running(slot) && self.call.wake_once(now, &mut self.env) {}
     }
 
     /// The attempt timeout, if this attempt has exceeded it.
@@ -367,7 +341,7 @@ impl RunningCall {
     pub(crate) fn cancel(&mut self, code: Code) {
         self.env.context.observer.set_cancel_code(code);
         let now = self.read_clock();
-        with_machine!(&mut self.machine, call => call.cancel(now, &mut self.env));
+        self.call.cancel(now, &mut self.env);
     }
 
     pub(crate) fn observer(&self) -> &Observer {
@@ -403,7 +377,7 @@ impl RunningCall {
             history.outcome(code, message);
         }
         let now = self.read_clock_if_observed();
-        with_machine!(&mut self.machine, call => call.outcome(slot, classification, now, &mut self.env));
+        self.call.outcome(slot, classification, now, &mut self.env);
         true
     }
 
@@ -423,11 +397,11 @@ impl RunningCall {
     /// Whether the deadline has passed; if so, it ends the call. An outcome at exactly the deadline still
     /// counts (P4).
     pub(crate) fn check_deadline(&mut self) -> bool {
-        let deadline = with_machine!(&self.machine, call => call.deadline());
+        let deadline = self.call.deadline();
         if deadline == NEVER || self.read_clock() <= deadline {
             return false;
         }
-        with_machine!(&mut self.machine, call => call.wake_once(self.last_read, &mut self.env));
+        self.call.wake_once(self.last_read, &mut self.env);
         true
     }
 
@@ -437,23 +411,23 @@ impl RunningCall {
 
     pub(crate) fn committed(&mut self, slot: usize) {
         let now = self.read_clock_if_observed();
-        with_machine!(&mut self.machine, call => call.committed(slot, now, &mut self.env));
+        self.call.committed(slot, now, &mut self.env);
     }
 
     pub(crate) fn not_replayable(&mut self, slot: Option<usize>) {
         let now = self.read_clock();
-        with_machine!(&mut self.machine, call => call.not_replayable(slot, now, &mut self.env));
+        self.call.not_replayable(slot, now, &mut self.env);
     }
 
     /// Handles the next due timer; ready if one was due.
     pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(at) = with_machine!(&self.machine, call => call.wake_at()) else {
+        let Some(at) = self.call.wake_at() else {
             return Poll::Pending;
         };
         std::task::ready!(self.timer.poll(at, self.clock, cx));
         let now = self.read_clock().max(at);
         self.last_read = now;
-        with_machine!(&mut self.machine, call => call.wake_once(now, &mut self.env));
+        self.call.wake_once(now, &mut self.env);
         Poll::Ready(())
     }
 
@@ -462,7 +436,7 @@ impl RunningCall {
         let runs = self.end().is_none();
         if runs {
             let now = self.read_clock_if_observed();
-            with_machine!(&mut self.machine, call => call.cancel(now, &mut self.env));
+            self.call.cancel(now, &mut self.env);
         }
         runs
     }

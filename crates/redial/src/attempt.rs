@@ -13,6 +13,12 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// The context of a first attempt.
+    #[inline]
+    pub(crate) const fn first(remaining: Option<Duration>) -> Self {
+        Attempt { number: 1, remaining, last: None }
+    }
+
     /// The number of the attempt, from 1.
     #[must_use]
     pub const fn number(&self) -> u32 {

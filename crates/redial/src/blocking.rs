@@ -3,25 +3,25 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redial_core::Command;
+use redial_core::{CallStep, Directive, Ns, StopReason};
 
 use crate::attempt::{Attempt, Blocking, Operation};
-use crate::classify::{Classified, Classify};
+use crate::classify::Classify;
 use crate::clock;
+use crate::driver::{Attempts, CallDriver, Timer};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::future::{Output, min_duration};
+use crate::future::{CallResult, Output, finish};
 use crate::options::Options;
-use crate::policy::{Origin, Policy};
+use crate::policy::Sequential;
 use crate::report::Report;
 use crate::retry::Retry;
-use crate::throttle::Handle;
 
-impl<'p, G, O, C, S, R, T, E> Retry<'p, G, O, Blocking, C, S, R>
+impl<'p, G, O, C, S, R, T, E> Retry<'p, C, G, O, Blocking, S, R>
 where
-    G: Origin<'p>,
+    G: Sequential<'p>,
     O: Operation<Answer = Result<T, E>>,
     C: Classify<T, E>,
     R: Output<T>,
@@ -56,103 +56,131 @@ where
     pub fn call(self) -> Result<R::Output, Error<E, C::Kept>> {
         let Retry { origin, mut operation, mut classify, options, .. } = self;
         let start = Instant::now();
-        let rules = origin.policy().rules();
-        // The state machine decides whether an expired deadline allows an attempt (P10).
-        let expired = rules.deadline == Some(Duration::ZERO);
-        let machine = expired || crate::trace::is_enabled() || origin.watches_calls();
-        if options.is_none() && !machine {
-            let remaining = min_duration(rules.deadline, rules.attempt_timeout);
-            let attempt = Attempt { number: 1, remaining, last: None };
-            let outcome = classify.classify(operation.start(attempt));
-            if let Classified::Succeed(value) = outcome {
+        let policy = origin.policy();
+        if options.is_some() || policy.needs_machine() || crate::trace::is_enabled() {
+            let options = options.map_or_else(Options::default, |options| *options);
+            let engine = Engine::begin(policy, origin.handle(), options, clock::to_ns(start));
+            let last = None;
+            return run::<O, C, R, T, E>(
+                engine,
+                BlockingAttempts { operation, classify, last, outcome: None },
+            );
+        }
+        let result = operation.start(Attempt::first(policy.first_attempt_timeout()));
+        match (classify.directive(&result), result) {
+            (Directive::Succeed, Ok(value)) => {
                 origin.succeeded();
                 let report = || Report {
                     attempts: 1,
-                    attempts_max: rules.attempts,
+                    attempts_max: policy.rules().attempts,
                     elapsed: start.elapsed(),
-                    stop_reason: redial_core::StopReason::Succeeded,
+                    elapsed_exact: true,
+                    stop_reason: StopReason::Succeeded,
                     tokens: None,
                     history: Vec::new(),
                 };
-                return Ok(R::output(value, report));
+                Ok(R::output(value, report))
             }
-            return run::<O, C, R, T, E>(
-                origin.policy(),
-                origin.handle(),
-                operation,
-                classify,
-                Options::default(),
-                start,
-                Some(outcome),
-            );
+            (directive, result) => {
+                let engine = Engine::begin_late(policy, origin.handle(), clock::to_ns(start));
+                let (last, outcome) = (Some(result), Some(directive));
+                run::<O, C, R, T, E>(
+                    engine,
+                    BlockingAttempts { operation, classify, last, outcome },
+                )
+            }
         }
-        let options = options.map_or_else(Options::default, |options| *options);
-        run::<O, C, R, T, E>(
-            origin.policy(),
-            origin.handle(),
-            operation,
-            classify,
-            options,
-            start,
-            None,
-        )
     }
 }
 
-/// Drives the state machine; `first` is the outcome of the first attempt if it has already run.
+/// Drives a call with its state machine.
 #[cold]
+#[inline(never)]
 fn run<O, C, R, T, E>(
-    policy: &Policy,
-    handle: Handle,
-    mut operation: O,
-    mut classify: C,
-    options: Options<'_>,
-    start: Instant,
-    mut first: Option<Classified<T, E, C::Kept>>,
-) -> Result<R::Output, Error<E, C::Kept>>
+    mut engine: Engine<'_>,
+    mut attempts: BlockingAttempts<O, C, T, E>,
+) -> CallResult<T, E, C, R>
 where
     O: Operation<Answer = Result<T, E>>,
     C: Classify<T, E>,
     R: Output<T>,
 {
-    let now = || clock::to_ns(Instant::now());
-    let mut engine =
-        Engine::<T, E, C::Kept, 1>::begin(policy, handle, options, clock::to_ns(start));
+    let mut timer = ThreadTimer { until: None };
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let cx = &mut Context::from_waker(&waker);
     loop {
-        while let Some(command) = engine.command() {
-            match command {
-                // A blocking attempt has returned before a command can cancel it.
-                Command::Cancel(_) => {}
-                Command::Start(start) => {
-                    let outcome = first.take().unwrap_or_else(|| {
-                        classify.classify(operation.start(engine.attempt(start, now())))
-                    });
-                    engine.handle_outcome(start.slot, outcome, now());
-                }
-                Command::Ask(failure) => engine.ask_strategy(failure, now()),
-                Command::Await(cost) => engine.await_grant(cost),
-                Command::End(end) => {
-                    let result = engine.result(end);
-                    return result.map(|(value, report)| R::output(value, || report));
-                }
+        let mut driver =
+            CallDriver { engine: &mut engine, attempts: &mut attempts, timer: &mut timer };
+        match driver.poll_step(cx) {
+            Poll::Pending => timer.park(),
+            Poll::Ready(CallStep::Start(start)) => {
+                attempts.run(engine.attempt(start, timer.now()));
+            }
+            Poll::Ready(CallStep::End(end)) => {
+                let (report, strategy_error) = engine.report(end);
+                let last = attempts.last.take();
+                return finish::<T, E, C, R>(last, end.stop_reason, strategy_error, || report);
             }
         }
-        if engine.poll_pending_answer(&mut Context::from_waker(&waker), now) == Poll::Ready(()) {
-            continue;
+    }
+}
+
+/// The attempts of a blocking call: each has returned before the state machine takes its outcome.
+struct BlockingAttempts<O, C, T, E> {
+    operation: O,
+    classify: C,
+    last: Option<Result<T, E>>,
+    outcome: Option<Directive>,
+}
+
+impl<O, C, T, E> BlockingAttempts<O, C, T, E>
+where
+    O: Operation<Answer = Result<T, E>>,
+    C: Classify<T, E>,
+{
+    fn run(&mut self, attempt: Attempt) {
+        let result = self.operation.start(attempt);
+        self.outcome = Some(self.classify.directive(&result));
+        self.last = Some(result);
+    }
+}
+
+impl<O, C, T, E> Attempts for BlockingAttempts<O, C, T, E> {
+    fn poll(&mut self, _slot: usize, _cx: &mut Context<'_>) -> Poll<Directive> {
+        self.outcome.take().map_or(Poll::Pending, Poll::Ready)
+    }
+    fn cancel(&mut self, _slot: usize) {}
+}
+
+/// A timer that blocks the thread.
+struct ThreadTimer {
+    /// When the next timer is due.
+    until: Option<Ns>,
+}
+
+impl ThreadTimer {
+    /// Waits for the timer, or until an answer wakes the thread.
+    fn park(&mut self) {
+        match self.until.take() {
+            Some(at) => {
+                let left = at.saturating_sub(self.now());
+                thread::park_timeout(redial_core::duration(left));
+            }
+            None => thread::park(),
         }
-        let Some(at) = engine.call.wake_at() else {
-            // Only an answer can be pending: its waker unparks this thread.
-            thread::park();
-            continue;
-        };
-        let left = at.saturating_sub(now());
-        if left > 0 {
-            // A pending answer that arrives ends the wait early.
-            thread::park_timeout(redial_core::duration(left));
-        } else {
-            engine.wake(now());
+    }
+}
+
+impl Timer for ThreadTimer {
+    fn now(&self) -> Ns {
+        clock::to_ns(Instant::now())
+    }
+    fn poll_until(&mut self, at: Ns, _cx: &mut Context<'_>) -> Poll<()> {
+        if self.now() >= at {
+            return Poll::Ready(());
         }
+        self.until = Some(at);
+        Poll::Pending
     }
 }
 

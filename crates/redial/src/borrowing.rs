@@ -6,15 +6,16 @@ use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
-use redial_core::{Command, Ns, Start};
+use redial_core::{CallStep, Directive};
 
 use crate::classify::{Chain, Classify, ClassifyRule, IntoDirective, When};
+use crate::driver::{Attempts, CallDriver, STARTS_PER_POLL_MAX};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::future::{IMMEDIATE_MAX, Output, Value, WithReport};
+use crate::future::{AsyncTimer, Output, Value, WithReport, finish};
 use crate::options::{Options, call_options, retry_options};
+use crate::plain::SleepUntil;
 use crate::policy::Policy;
-use crate::report::Report;
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
 /// A call whose operation borrows a target mutably, made by [`Policy::retry_on`].
@@ -106,110 +107,77 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
         R: Output<T>,
     {
         let options = self.options.map_or_else(Options::default, |options| *options);
-        let mut driver = BorrowingDriver::begin(self.policy, options, self.sleeper);
+        let (policy, sleeper) = (self.policy, &self.sleeper);
+        let mut engine = Engine::begin(policy, policy.handle.clone(), options, sleeper.now());
+        let mut timer = pin!(SleepUntil::unarmed());
+        let (mut last, mut starts) = (None, 0);
+        let mut step = poll_fn(|cx| {
+            let timer = &mut AsyncTimer { sleeper, timer: timer.as_mut() };
+            CallDriver { engine: &mut engine, attempts: &mut NoAttempt, timer }.poll_step(cx)
+        })
+        .await;
         loop {
-            let start = match poll_fn(|cx| driver.poll_until_start(cx)).await {
-                Ok(start) => start,
-                Err(result) => return result.map(|(value, report)| R::output(value, || report)),
-            };
-            // The attempt is dropped in this block, before the target is borrowed again.
-            let result = {
-                let mut attempt = pin!((self.operation)(self.target));
-                poll_fn(|cx| driver.poll_attempt(attempt.as_mut(), cx)).await
-            };
-            if let Some(result) = result {
-                let outcome = classify.classify(result);
-                let now = driver.sleeper.now();
-                driver.engine.handle_outcome(start.slot, outcome, now);
-            }
-        }
-    }
-}
-
-/// The result of a call, with its report.
-type ResultOf<T, E, V> = Result<(T, Report), Error<E, V>>;
-
-/// The state machine and its timer, driven from an async function.
-struct BorrowingDriver<'a, S: Sleeper, T, E, V> {
-    engine: Engine<'a, T, E, V, 1>,
-    sleeper: S,
-    timer: Option<(Ns, Pin<Box<S::Sleep>>)>,
-    /// Polls of attempts since the last yield to other tasks.
-    rounds: u32,
-    /// Whether other tasks had a turn since the timer fired.
-    yielded: bool,
-}
-
-impl<'a, S: Sleeper, T, E, V> BorrowingDriver<'a, S, T, E, V> {
-    fn begin(policy: &'a Policy, options: Options<'a>, sleeper: S) -> Self {
-        let engine = Engine::begin(policy, policy.handle.clone(), options, sleeper.now());
-        BorrowingDriver { engine, sleeper, timer: None, rounds: 0, yielded: false }
-    }
-
-    /// Runs commands until an attempt starts or the call ends.
-    fn poll_until_start(&mut self, cx: &mut Context<'_>) -> Poll<Result<Start, ResultOf<T, E, V>>> {
-        loop {
-            while let Some(command) = self.engine.command() {
-                match command {
-                    Command::Cancel(_) => {}
-                    Command::Start(start) => return Poll::Ready(Ok(start)),
-                    Command::Ask(failure) => self.engine.ask_strategy(failure, self.sleeper.now()),
-                    Command::Await(cost) => self.engine.await_grant(cost),
-                    Command::End(end) => return Poll::Ready(Err(self.engine.result(end))),
+            step = match step {
+                CallStep::End(end) => {
+                    let (report, strategy_error) = engine.report(end);
+                    return finish::<T, E, C, R>(last, end.stop_reason, strategy_error, || report);
                 }
-            }
-            if self.engine.poll_pending_answer(cx, || self.sleeper.now()).is_ready() {
-                continue;
-            }
-            let Some(at) = self.engine.call.wake_at() else { return Poll::Pending };
-            ready!(self.poll_timer(at, cx));
-            self.engine.wake(self.sleeper.now().max(at));
+                // The attempt is dropped in this block, before the target is borrowed again.
+                CallStep::Start(_) => {
+                    let attempt = pin!(Some((self.operation)(self.target)));
+                    let mut attempts =
+                        BorrowedAttempt { attempt, classify: &mut classify, last: &mut last };
+                    poll_fn(|cx| {
+                        if starts == STARTS_PER_POLL_MAX {
+                            starts = 0;
+                            cx.waker().wake_by_ref();
+                            return Poll::Pending;
+                        }
+                        let timer = &mut AsyncTimer { sleeper, timer: timer.as_mut() };
+                        let step =
+                            CallDriver { engine: &mut engine, attempts: &mut attempts, timer }
+                                .poll_step(cx);
+                        starts = if step.is_pending() { 0 } else { starts + 1 };
+                        step
+                    })
+                    .await
+                }
+            };
         }
     }
+}
 
-    /// Polls the attempt; `None`: the state machine cancelled it.
-    fn poll_attempt<F>(
-        &mut self,
-        attempt: Pin<&mut F>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<F::Output>>
-    where
-        F: Future<Output = Result<T, E>>,
-    {
-        self.rounds += 1;
-        if self.rounds.is_multiple_of(IMMEDIATE_MAX) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        if let Poll::Ready(result) = attempt.poll(cx) {
-            self.yielded = false;
-            return Poll::Ready(Some(result));
-        }
-        while let Some(at) = self.engine.call.wake_at() {
-            if !self.yielded {
-                ready!(self.poll_timer(at, cx));
-                // An outcome of the same moment comes first (P4): yield once before the timer counts.
-                self.yielded = true;
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            self.yielded = false;
-            self.engine.wake(self.sleeper.now().max(at));
-            if !self.engine.call.is_running(0) {
-                return Poll::Ready(None);
-            }
-        }
+/// The state of a call before its first attempt.
+struct NoAttempt;
+
+impl Attempts for NoAttempt {
+    fn poll(&mut self, _slot: usize, _cx: &mut Context<'_>) -> Poll<Directive> {
         Poll::Pending
     }
+    fn cancel(&mut self, _slot: usize) {}
+}
 
-    fn poll_timer(&mut self, at: Ns, cx: &mut Context<'_>) -> Poll<()> {
-        if self.timer.as_ref().is_none_or(|(then, _)| *then != at) {
-            self.timer = Some((at, Box::pin(self.sleeper.sleep_until(at))));
-        }
-        if let Some((_, timer)) = &mut self.timer {
-            ready!(timer.as_mut().poll(cx));
-        }
-        self.timer = None;
-        Poll::Ready(())
+/// The attempt of a borrowing call, which lies in the async function that runs the call.
+struct BorrowedAttempt<'a, F, C, T, E> {
+    attempt: Pin<&'a mut Option<F>>,
+    classify: &'a mut C,
+    last: &'a mut Option<Result<T, E>>,
+}
+
+impl<F, C, T, E> Attempts for BorrowedAttempt<'_, F, C, T, E>
+where
+    F: Future<Output = Result<T, E>>,
+    C: Classify<T, E>,
+{
+    fn poll(&mut self, _slot: usize, cx: &mut Context<'_>) -> Poll<Directive> {
+        let Some(attempt) = self.attempt.as_mut().as_pin_mut() else { return Poll::Pending };
+        let result = ready!(attempt.poll(cx));
+        self.attempt.set(None);
+        let directive = self.classify.directive(&result);
+        *self.last = Some(result);
+        Poll::Ready(directive)
+    }
+    fn cancel(&mut self, _slot: usize) {
+        self.attempt.set(None);
     }
 }

@@ -102,43 +102,16 @@ pub enum Last<E, V> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoValue {}
 
-/// A classified result.
-#[derive(Clone, Debug)]
-pub enum Classified<T, E, V> {
-    /// A success.
-    Succeed(T),
-    /// An error that ends the call and counts as a success (decision P11).
-    SucceedWith(E),
-    /// Not worth a retry.
-    Fail(Last<E, V>),
-    /// Worth a retry.
-    Retry(Failure, Last<E, V>),
-}
-
-/// Classifies the results of a call, in two steps: the fast path of a success does not pay for the
-/// classification of failures.
+/// Classifies the results of a call.
 pub trait Classify<T, E> {
     /// The rejected value that [`Error`](crate::Error) keeps.
     type Kept;
-    /// A result that is not accepted at once.
-    type Rejected;
 
-    /// Accepts a success.
-    ///
-    /// # Errors
-    /// The result, if it needs to be classified.
-    fn accept(&mut self, result: Result<T, E>) -> Result<T, Self::Rejected>;
+    /// Whether the result is a success, a failure, or a failure that is worth a retry.
+    fn directive(&mut self, result: &Result<T, E>) -> Directive;
 
-    /// Classifies a result that was not accepted.
-    fn classify_rejected(&mut self, rejected: Self::Rejected) -> Classified<T, E, Self::Kept>;
-
-    /// Both steps.
-    fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, Self::Kept> {
-        match self.accept(result) {
-            Ok(value) => Classified::Succeed(value),
-            Err(rejected) => self.classify_rejected(rejected),
-        }
-    }
+    /// What [`Error`](crate::Error) keeps of the last result.
+    fn keep(result: Result<T, E>) -> Option<Last<E, Self::Kept>>;
 }
 
 /// The classifier of a call without `.when(..)`. It works for errors that implement [`Transient`]; for
@@ -148,17 +121,17 @@ pub struct CallWhenToSayWhichErrorsAreRetried;
 
 impl<T, E: Transient> Classify<T, E> for CallWhenToSayWhichErrorsAreRetried {
     type Kept = NoValue;
-    type Rejected = E;
 
     #[inline]
-    fn accept(&mut self, result: Result<T, E>) -> Result<T, E> {
-        result
+    fn directive(&mut self, result: &Result<T, E>) -> Directive {
+        match result {
+            Ok(_) => Directive::Succeed,
+            Err(error) => error.failure().directive(),
+        }
     }
 
-    #[inline]
-    fn classify_rejected(&mut self, error: E) -> Classified<T, E, NoValue> {
-        let directive = error.failure().directive();
-        classified(error, directive)
+    fn keep(result: Result<T, E>) -> Option<Last<E, NoValue>> {
+        result.err().map(Last::Error)
     }
 }
 
@@ -168,26 +141,17 @@ pub struct When<F>(pub(crate) F);
 
 impl<T, E, W: IntoDirective, F: FnMut(&E) -> W> Classify<T, E> for When<F> {
     type Kept = NoValue;
-    type Rejected = E;
 
     #[inline]
-    fn accept(&mut self, result: Result<T, E>) -> Result<T, E> {
-        result
+    fn directive(&mut self, result: &Result<T, E>) -> Directive {
+        match result {
+            Ok(_) => Directive::Succeed,
+            Err(error) => (self.0)(error).directive(),
+        }
     }
 
-    #[inline]
-    fn classify_rejected(&mut self, error: E) -> Classified<T, E, NoValue> {
-        let directive = (self.0)(&error).directive();
-        classified(error, directive)
-    }
-}
-
-#[inline]
-fn classified<T, E, V>(error: E, directive: Directive) -> Classified<T, E, V> {
-    match directive {
-        Directive::Succeed => Classified::SucceedWith(error),
-        Directive::Fail => Classified::Fail(Last::Error(error)),
-        Directive::Retry(failure) => Classified::Retry(failure, Last::Error(error)),
+    fn keep(result: Result<T, E>) -> Option<Last<E, NoValue>> {
+        result.err().map(Last::Error)
     }
 }
 
@@ -198,37 +162,28 @@ pub struct Until<F, C>(pub(crate) F, pub(crate) C);
 impl<T, E, F, C> Classify<T, E> for Until<F, C>
 where
     F: FnMut(&T) -> bool,
-    C: Classify<T, E, Kept = NoValue>,
+    C: Classify<T, E>,
 {
     type Kept = T;
-    /// A value that is not accepted, or a result that the inner classifier rejects.
-    type Rejected = Result<T, C::Rejected>;
 
-    fn accept(&mut self, result: Result<T, E>) -> Result<T, Self::Rejected> {
-        match self.1.accept(result) {
-            Ok(value) if (self.0)(&value) => Ok(value),
-            rejected => Err(rejected),
+    fn directive(&mut self, result: &Result<T, E>) -> Directive {
+        match result {
+            Ok(value) if (self.0)(value) => Directive::Succeed,
+            Ok(_) => Directive::Retry(Failure::server()),
+            Err(_) => self.1.directive(result),
         }
     }
 
-    fn classify_rejected(&mut self, rejected: Self::Rejected) -> Classified<T, E, T> {
-        match rejected.map_err(|rejected| self.1.classify_rejected(rejected)) {
-            // The inner classifier accepts every value: it has rejected an error.
-            Ok(value) | Err(Classified::Succeed(value)) => {
-                Classified::Retry(Failure::server(), Last::Value(value))
-            }
-            Err(Classified::SucceedWith(error)) => Classified::SucceedWith(error),
-            Err(Classified::Fail(last)) => Classified::Fail(widen(last)),
-            Err(Classified::Retry(failure, last)) => Classified::Retry(failure, widen(last)),
-        }
+    fn keep(result: Result<T, E>) -> Option<Last<E, T>> {
+        keep_any(result)
     }
 }
 
-fn widen<E, V>(last: Last<E, NoValue>) -> Last<E, V> {
-    match last {
-        Last::Error(error) => Last::Error(error),
-        Last::Value(value) => match value {},
-    }
+fn keep_any<T, E>(result: Result<T, E>) -> Option<Last<E, T>> {
+    Some(match result {
+        Ok(value) => Last::Value(value),
+        Err(error) => Last::Error(error),
+    })
 }
 
 /// A rule that classifies some results and leaves the others to the next rule.
@@ -268,24 +223,13 @@ pub struct Chain<R>(pub(crate) R);
 
 impl<T, E, R: ClassifyRule<T, E>> Classify<T, E> for Chain<R> {
     type Kept = T;
-    type Rejected = (Result<T, E>, Directive);
 
-    fn accept(&mut self, result: Result<T, E>) -> Result<T, Self::Rejected> {
-        let directive = self.0.classify(&result);
-        match (result, directive) {
-            (Ok(value), None | Some(Directive::Succeed)) => Ok(value),
-            (result, directive) => Err((result, directive.unwrap_or(Directive::Fail))),
-        }
+    fn directive(&mut self, result: &Result<T, E>) -> Directive {
+        let otherwise = if result.is_ok() { Directive::Succeed } else { Directive::Fail };
+        self.0.classify(result).unwrap_or(otherwise)
     }
 
-    fn classify_rejected(&mut self, (result, directive): Self::Rejected) -> Classified<T, E, T> {
-        match (result, directive) {
-            (Err(error), directive) => classified(error, directive),
-            (Ok(value), Directive::Succeed) => Classified::Succeed(value),
-            (Ok(value), Directive::Fail) => Classified::Fail(Last::Value(value)),
-            (Ok(value), Directive::Retry(failure)) => {
-                Classified::Retry(failure, Last::Value(value))
-            }
-        }
+    fn keep(result: Result<T, E>) -> Option<Last<E, T>> {
+        keep_any(result)
     }
 }

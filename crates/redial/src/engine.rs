@@ -1,8 +1,5 @@
 //! The state machine of a call with its environment in a real process: throttle, random draws, events
-//! and strategy.
-//!
-//! All decisions are made by the core; the engine only translates. The drivers (async, blocking and
-//! borrowing) report outcomes and run commands.
+//! and strategy. The engine translates; the state machine in `redial-core` decides.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -11,16 +8,15 @@ use std::task::{Context, Poll};
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Call, CallCounters, CallEnvironment, CallLatency, CallParams, Classification, Command,
-    Cost, Directive, DriverContext, End, Event, Failure, Grant, LatencyEstimator, NEVER, Ns,
-    Random, Start, StopReason, duration, ns,
+    Advice, Call, CallEnvironment, CallLatency, CallParams, Classification, Command, Cost,
+    Directive, DriverContext, End, Event, Failure, FirstAttempt, Grant, LatencyEstimator, NEVER,
+    Ns, Random, Start, StopReason, duration, ns,
 };
 
 use crate::attempt::Attempt;
 use crate::call_log::CallLog;
-use crate::classify::{Classified, Last};
 pub(crate) use crate::draws::draw;
-use crate::error::{BoxError, Error};
+use crate::error::BoxError;
 use crate::options::{Hook, Options};
 use crate::policy::Policy;
 use crate::report::Report;
@@ -28,6 +24,7 @@ use crate::strategy::{Decision, Reasons, Request, Strategy};
 use crate::throttle::Handle;
 
 /// The source of random draws, and the receivers of events.
+#[derive(Default)]
 struct ProcessContext<'p> {
     random: Option<Random>,
     hook: Option<Hook<'p>>,
@@ -67,24 +64,27 @@ enum PendingAnswer {
     Throttle(Pin<Box<dyn Future<Output = Grant> + Send>>),
 }
 
-/// One call: the state machine, its environment and the last result.
-pub(crate) struct Engine<'p, T, E, V, const LIVE: usize> {
-    pub(crate) call: Call<&'p redial_core::Policy, LIVE>,
+/// One call: the state machine and its environment. The driver keeps the attempts and the last result.
+pub(crate) struct Engine<'p> {
+    pub(crate) call: Call<&'p redial_core::Policy>,
     policy: &'p Policy,
     env: CallEnvironment<Handle, ProcessContext<'p>>,
     strategy: Option<Arc<dyn Strategy + 'p>>,
     strategy_error: Option<BoxError>,
     data: Vec<Box<dyn Any + Send + Sync>>,
-    idempotent: bool,
     reasons: Reasons,
     pending_answer: Option<PendingAnswer>,
-    value: Option<T>,
-    last: Option<Last<E, V>>,
+    /// The timer has fired, and other tasks had a turn since: an outcome of the same moment comes first
+    /// (P4).
+    pub(crate) yielded: bool,
+    /// Whether the start of the call is the time of its first poll.
+    pub(crate) elapsed_exact: bool,
 }
 
-impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
+impl<'p> Engine<'p> {
     /// Begins a call whose start time is `start`.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub(crate) fn begin(
         policy: &'p Policy,
         handle: Handle,
@@ -92,14 +92,13 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         start: Ns,
     ) -> Self {
         let hedge = options.estimator.and_then(LatencyEstimator::delay);
-        let process = ProcessContext {
+        let context = ProcessContext {
             random: options.seed.map(Random::new),
             hook: options.hook,
             call_log: options.call_log,
             history: options.history.then(Vec::new),
             call_latency: options.estimator.map(|estimator| (CallLatency::new(hedge), estimator)),
         };
-        let mut env = CallEnvironment::new(handle, process);
         let params = CallParams {
             deadline: options.deadline,
             idempotent: !options.not_idempotent,
@@ -107,7 +106,32 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             uses_strategy: options.strategy.is_some(),
             hedge,
         };
+        let mut env = CallEnvironment::new(handle, context);
         let call = Call::begin(&policy.core, params, start, &mut env);
+        Engine::new(policy, call, env, options.strategy, options.data)
+    }
+
+    /// Begins a call without options whose first attempt runs since `start`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begin_late(policy: &'p Policy, handle: Handle, start: Ns) -> Self {
+        let mut env = CallEnvironment::new(handle, ProcessContext::default());
+        let params = CallParams::default();
+        let call = match FirstAttempt::of(&policy.core, params, start) {
+            Some(first) => first.begin(&policy.core, &mut env),
+            // Its deadline had passed, so the call has ended.
+            None => Call::begin(&policy.core, params, start, &mut env),
+        };
+        Engine::new(policy, call, env, None, Vec::new())
+    }
+
+    fn new(
+        policy: &'p Policy,
+        call: Call<&'p redial_core::Policy>,
+        env: CallEnvironment<Handle, ProcessContext<'p>>,
+        strategy: Option<Arc<dyn Strategy + 'p>>,
+        data: Vec<Box<dyn Any + Send + Sync>>,
+    ) -> Self {
         let own: Option<Arc<dyn Strategy + 'p>> = match &policy.strategy {
             Some(strategy) => Some(strategy.clone()),
             None => None,
@@ -116,14 +140,13 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             call,
             policy,
             env,
-            strategy: options.strategy.or(own),
+            strategy: strategy.or(own),
             strategy_error: None,
-            data: options.data,
-            idempotent: params.idempotent,
+            data,
             reasons: Reasons::default(),
             pending_answer: None,
-            value: None,
-            last: None,
+            yielded: false,
+            elapsed_exact: true,
         }
     }
 
@@ -142,28 +165,13 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
     }
 
     /// Reports the outcome of an attempt.
-    pub(crate) fn handle_outcome(&mut self, slot: usize, outcome: Classified<T, E, V>, now: Ns) {
-        let directive = match outcome {
-            Classified::Succeed(value) => {
-                self.value = Some(value);
-                Directive::Succeed
-            }
-            Classified::SucceedWith(error) => {
-                self.last = Some(Last::Error(error));
-                Directive::Succeed
-            }
-            Classified::Fail(last) => {
-                self.last = Some(last);
-                Directive::Fail
-            }
-            Classified::Retry(failure, last) => {
-                self.last = Some(last);
-                if self.strategy.is_some() {
-                    self.reasons.record(failure.reason);
-                }
-                Directive::Retry(failure)
-            }
-        };
+    pub(crate) fn handle_outcome(&mut self, slot: usize, directive: Directive, now: Ns) {
+        if let Directive::Retry(failure) = directive
+            && self.strategy.is_some()
+        {
+            self.reasons.record(failure.reason);
+        }
+        self.yielded = false;
         self.call.outcome(slot, Classification::from(directive), now, &mut self.env);
     }
 
@@ -179,7 +187,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         let counters = *self.call.counters();
         let deadline = self.call.deadline();
         let request = Request {
-            idempotent: self.idempotent,
+            idempotent: counters.idempotent,
             attempts: counters.attempts,
             reasons: self.reasons.earlier(),
             failure,
@@ -238,30 +246,28 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         Poll::Ready(())
     }
 
-    /// The result of the call, after its end.
-    pub(crate) fn result(&mut self, end: End) -> Result<(T, Report), Error<E, V>> {
+    /// The report of the call, after its end, and the error with which a strategy failed it.
+    pub(crate) fn report(&mut self, end: End) -> (Report, Option<BoxError>) {
         // The call ended at the time of the last input.
         let now = self.call.seen();
-        let counters: CallCounters = *self.call.counters();
+        let counters = self.call.counters();
         let throttled = end.stop_reason == StopReason::Throttled;
         let history = self.env.context.history.as_deref().unwrap_or(&[]);
         let report = Report {
             attempts: counters.attempts,
             attempts_max: self.policy.rules().attempts,
             elapsed: duration(now.saturating_sub(counters.start)),
+            elapsed_exact: self.elapsed_exact,
             stop_reason: end.stop_reason,
             tokens: if throttled { self.env.throttle().tokens(now) } else { None },
             history: Report::history(counters.start, history),
         };
         crate::trace::gave_up(report.stop_reason, report.attempts, Some(report.elapsed), None);
-        match (end.stop_reason, self.value.take()) {
-            (StopReason::Succeeded, Some(value)) => Ok((value, report)),
-            _ => Err(Error::new(self.last.take(), self.strategy_error.take(), report)),
-        }
+        (report, self.strategy_error.take())
     }
 }
 
-impl<T, E, V, const LIVE: usize> Drop for Engine<'_, T, E, V, LIVE> {
+impl Drop for Engine<'_> {
     fn drop(&mut self) {
         // A call that is dropped before its end is cancelled. The clock is not read for that, so the
         // last event has the time of the last input.

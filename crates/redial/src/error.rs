@@ -185,9 +185,10 @@ impl<E: fmt::Display, V> fmt::Display for Error<E, V> {
             (None, Some(Last::Value(_))) => f.write_str("no acceptable value")?,
             (None, None) => f.write_str("no answer")?,
         }
-        let Report { attempts, elapsed, stop_reason, .. } = &self.0.report;
+        let Report { attempts, elapsed, elapsed_exact, stop_reason, .. } = &self.0.report;
         let plural = if *attempts == 1 { "" } else { "s" };
-        write!(f, " ({attempts} attempt{plural} in {}; ", HumanDuration(*elapsed))?;
+        let bound = if *elapsed_exact { "" } else { "at least " };
+        write!(f, " ({attempts} attempt{plural} in {bound}{}; ", HumanDuration(*elapsed))?;
         match stop_reason {
             StopReason::NotRetryable | StopReason::Succeeded | StopReason::Cancelled => {
                 write!(f, "{stop_reason})")

@@ -1,45 +1,30 @@
-//! The async driver: one future for retries and for hedging.
+//! The async driver: the future of a call, for retries and for hedging.
 //!
-//! A plain call (no deadline, attempt timeout, hedging, strategy or call log) needs only its counters,
-//! which are stored beside the operation. The fast path of a success is inlined; all else is in cold
-//! functions. Every other call needs the state machine, but not before a timer fires or an attempt
-//! fails: until then the first attempt runs beside a timer, in a box that is made when the first poll
-//! is pending.
+//! What is compiled for each call site starts the operation, polls it and classifies its result. The fast
+//! path of a success at the first poll is inlined; the rest of the call is in `plain` (counters) and in
+//! `driver` (the state machine), which call sites share.
 //!
 //! Nothing is spawned. Dropping the future drops every attempt and refunds a retry that has not
 //! started.
 
-mod boxed;
-
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
-use std::ops::ControlFlow;
+use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
-use redial_core::throttle::Bucket;
-use redial_core::{
-    Advice, CallCounters, Cost, Environment, Failure, Grant, NEVER, Ns, StopReason, Verdict,
-    Withdrawal, decide, duration, ns,
-};
+use pin_project_lite::pin_project;
+use redial_core::{CallStep, Directive, Ns, Start, StopReason};
 
-use crate::attempt::{Answer, Async, Attempt, Operation};
-use crate::cell::{self, Cell, Drive, HAS_BOX, HAS_WITHDRAWAL};
-use crate::classify::{Classified, Classify, Last};
-use crate::engine::draw;
-use crate::error::Error;
+use crate::attempt::{Attempt, Operation};
+use crate::classify::Classify;
+use crate::driver::{Attempts, CallDriver, STARTS_PER_POLL_MAX, Timer};
+use crate::engine::Engine;
+use crate::error::{BoxError, Error};
 use crate::options::Options;
+use crate::plain::{Next, PlainCall, SleepUntil, UNKNOWN};
 use crate::policy::Origin;
 use crate::report::Report;
-use crate::sleeper::{Moment, Sleeper};
-use boxed::{BoxOf, BoxedState};
-
-/// The clock has been read: `start` of the counters is valid.
-const TIMED: u16 = cell::FREE;
-
-/// The number of immediate retries before the future yields to other tasks.
-pub(crate) const IMMEDIATE_MAX: u32 = 32;
+use crate::sleeper::Sleeper;
 
 /// The output of a successful call: the value, alone or with its report.
 pub trait Output<T> {
@@ -77,55 +62,67 @@ impl<T> Output<T> for WithReport {
     }
 }
 
-type ValueOf<O> = <<O as Operation>::Answer as Answer<Async>>::Value;
-type ErrorOf<O> = <<O as Operation>::Answer as Answer<Async>>::Error;
-type KeptOf<O, C> = <C as Classify<ValueOf<O>, ErrorOf<O>>>::Kept;
-type RejectedOf<O, C> = <C as Classify<ValueOf<O>, ErrorOf<O>>>::Rejected;
-type ResultOf<O, C, R> = Result<<R as Output<ValueOf<O>>>::Output, Error<ErrorOf<O>, KeptOf<O, C>>>;
+/// The result of a call.
+pub(crate) type CallResult<T, E, C, R> =
+    Result<<R as Output<T>>::Output, Error<E, <C as Classify<T, E>>::Kept>>;
 
-/// The driver of a running call. See [`Retrying`](crate::parts::Retrying).
-#[repr(C)]
-pub struct Driver<'p, G, O, C, S, R, const LIVE: usize>
-where
-    O: Operation,
-    O::Answer: Answer<Async>,
-    C: Classify<ValueOf<O>, ErrorOf<O>>,
-    S: Sleeper,
-{
-    origin: G,
-    operation: O,
-    classify: C,
-    sleeper: S,
-    /// Not dropped automatically: the destructor of the call checks only the cell's `HAS_BOX` bit.
-    boxed_state: ManuallyDrop<Option<BoxOf<'p, O, C, S, LIVE>>>,
-    output: PhantomData<fn() -> R>,
-}
-
-/// The environment of a plain call.
-struct PlainEnvironment<G>(G);
-
-impl<'p, G: Origin<'p>> Environment for PlainEnvironment<G> {
-    fn draw(&mut self) -> f64 {
-        draw()
-    }
-    #[inline(always)]
-    fn withdraw(&mut self, cost: Cost, now: Ns) -> Grant {
-        self.0.withdraw(cost, now)
+pin_project! {
+    /// The future of a call.
+    ///
+    /// `A` is the future of one attempt, with the result `Result<T, E>`.
+    #[must_use = "futures do nothing unless polled"]
+    #[project = RetryingParts]
+    pub struct Retrying<'p, C, G, O, A, T, E, S, R>
+    where
+        S: Sleeper,
+    {
+        phase: Phase<'p, A, T, E, S>,
+        // The first attempt and, of a call without hedging, every later one.
+        #[pin]
+        attempt: Option<A>,
+        origin: G,
+        operation: O,
+        classify: C,
+        sleeper: S,
+        output: PhantomData<fn() -> R>,
     }
 }
 
-/// The pinned cell of a call.
-type CellOf<'a, O, S> = Pin<&'a mut Cell<<O as Operation>::Answer, <S as Sleeper>::Sleep>>;
+enum Phase<'p, A, T, E, S: Sleeper> {
+    /// The future has not been polled.
+    NotStarted(Option<Box<Options<'p>>>),
+    /// Without the state machine.
+    Plain(PlainCall<S>),
+    /// With the state machine.
+    Machine(Pin<Box<MachineCall<'p, A, T, E, S>>>),
+    /// The call has ended, or user code panicked: the future can only be dropped.
+    Done,
+}
 
-impl<'p, G, O, C, S, R, const LIVE: usize> Driver<'p, G, O, C, S, R, LIVE>
-where
-    G: Origin<'p>,
-    O: Operation,
-    O::Answer: Future<Output = Result<ValueOf<O>, ErrorOf<O>>> + Answer<Async>,
-    C: Classify<ValueOf<O>, ErrorOf<O>>,
-    S: Sleeper,
-    R: Output<ValueOf<O>>,
-{
+pin_project! {
+    #[project = MachineParts]
+    struct MachineCall<'p, A, T, E, S>
+    where
+        S: Sleeper,
+    {
+        engine: Engine<'p>,
+        // The last result of an attempt.
+        last: Option<Result<T, E>>,
+        // The attempts in the slots after the first.
+        hedges: Vec<Option<Pin<Box<A>>>>,
+        #[pin]
+        timer: SleepUntil<S>,
+    }
+}
+
+impl<'p, A, T, E, S: Sleeper> MachineCall<'p, A, T, E, S> {
+    fn new(engine: Engine<'p>, last: Option<Result<T, E>>) -> Pin<Box<Self>> {
+        let (hedges, timer) = (Vec::new(), SleepUntil::unarmed());
+        Box::pin(MachineCall { engine, last, hedges, timer })
+    }
+}
+
+impl<'p, C, G, O, A, T, E, S: Sleeper, R> Retrying<'p, C, G, O, A, T, E, S, R> {
     #[inline]
     pub(crate) fn new(
         origin: G,
@@ -134,365 +131,344 @@ where
         sleeper: S,
         options: Option<Box<Options<'p>>>,
     ) -> Self {
-        let boxed_state = options.map(BoxedState::with_options);
-        let boxed_state = ManuallyDrop::new(boxed_state);
-        Driver { origin, operation, classify, sleeper, boxed_state, output: PhantomData }
-    }
-
-    /// The initial bits of the cell.
-    #[inline(always)]
-    pub(crate) fn flags(&self) -> u16 {
-        if self.boxed_state.is_some() { HAS_BOX } else { 0 }
-    }
-
-    /// Whether the counters are enough for this call, without the state machine.
-    fn is_plain(&self) -> bool {
-        // An operation that reads its attempt needs the failure before it, which a plain call does
-        // not keep during a sleep.
-        !O::READS_ATTEMPT
-            && self.origin.policy().core.needs_only_counters()
-            && self.origin.is_fixed_cost()
-    }
-
-    /// Whether the clock is read before the first attempt, or the state machine starts with the call.
-    #[inline(always)]
-    fn is_timed(&self) -> bool {
-        O::READS_ATTEMPT
-            || R::TIMED
-            || self.origin.policy().rules().deadline.is_some()
-            || self.origin.watches_calls()
-    }
-
-    /// Starts the first attempt of a call without options.
-    #[inline(always)]
-    fn start_first(&mut self, cell: CellOf<'_, O, S>, remaining: Option<Duration>) {
-        let operation = &mut self.operation;
-        cell.put_attempt(|| operation.start(Attempt { number: 1, remaining, last: None }));
-    }
-
-    /// Starts and polls the first attempt of a call that needs the time.
-    #[cold]
-    #[inline(never)]
-    fn start_first_timed(
-        &mut self,
-        mut cell: CellOf<'_, O, S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<ResultOf<O, C, R>> {
-        // The state machine decides whether an expired deadline allows an attempt (P10).
-        let expired = self.origin.policy().rules().deadline == Some(Duration::ZERO);
-        if expired || crate::trace::is_enabled() || self.origin.watches_calls() {
-            self.get_or_make_box(cell.as_mut(), || BoxedState::with_options(Box::default()));
-            return self.poll_machine(cell, cx);
-        }
-        self.read_clock(cell.as_mut());
-        let rules = self.origin.policy().rules();
-        let remaining = min_duration(rules.deadline, rules.attempt_timeout);
-        self.start_first(cell.as_mut(), remaining);
-        self.poll_first_attempt(true, cell, cx)
-    }
-
-    /// Polls the attempt of a call without the state machine.
-    #[inline(always)]
-    fn poll_first_attempt(
-        &mut self,
-        first: bool,
-        mut cell: CellOf<'_, O, S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<ResultOf<O, C, R>> {
-        match cell.as_mut().poll_attempt(cx) {
-            Poll::Ready(result) => match self.classify.accept(result) {
-                Ok(value) => Poll::Ready(self.succeed(value, &cell)),
-                Err(rejected) => self.handle_failure(rejected, cell, cx),
-            },
-            Poll::Pending if first => self.arm_first_timer(cell, cx),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-
-    /// Reads the clock, and records the start of the call if it is unknown.
-    #[cold]
-    fn read_clock(&self, cell: CellOf<'_, O, S>) -> Ns {
-        let now = self.sleeper.now();
-        self.record_start(cell, || now);
-        now
-    }
-
-    /// Records the start of the call if it is unknown: the time when its timer was made, or now.
-    fn record_start(&self, cell: CellOf<'_, O, S>, now: impl FnOnce() -> Ns) {
-        if !cell.counters().has(TIMED) {
-            let timer_made =
-                self.boxed_state.as_ref().and_then(|boxed_state| boxed_state.driver().start);
-            let start = timer_made.map_or_else(now, Moment::ns);
-            cell.with_counters(|counters| {
-                counters.start = start;
-                counters.set(TIMED);
-            });
-        }
-    }
-
-    /// Handles a failed attempt of a call without the state machine. A plain call starts its next
-    /// attempt, now or after a sleep; another call starts its state machine.
-    #[cold]
-    #[inline(never)]
-    fn handle_failure(
-        &mut self,
-        mut rejected: RejectedOf<O, C>,
-        mut cell: CellOf<'_, O, S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<ResultOf<O, C, R>> {
-        if !self.is_plain() {
-            let outcome = self.classify.classify_rejected(rejected);
-            let now = self.read_clock(cell.as_mut());
-            self.start_machine(cell.as_mut()).engine.handle_outcome(0, outcome, now);
-            return self.poll_machine(cell, cx);
-        }
-        let origin = self.origin;
-        let policy = &origin.policy().core;
-        loop {
-            if !policy.is_immediate() {
-                return self.handle_failure_with_backoff(rejected, cell, cx);
-            }
-            let verdict = self.decide_after(rejected, cell.as_mut(), |_, failure, cell| {
-                let decide = |counters: &mut CallCounters| {
-                    decide(
-                        policy,
-                        counters,
-                        failure,
-                        Advice::None,
-                        0,
-                        NEVER,
-                        &mut PlainEnvironment(origin),
-                    )
-                };
-                if failure.has_no_reason_or_hint() {
-                    // Only the number of attempts matters, so a copy is enough.
-                    let binds = CallCounters::USES_STRATEGY | CallCounters::NOT_IDEMPOTENT;
-                    debug_assert_eq!(
-                        cell.counters().flags & binds,
-                        0,
-                        "such a call has a state machine"
-                    );
-                    decide(&mut CallCounters {
-                        attempts: cell.counters().attempts,
-                        ..CallCounters::new(0)
-                    })
-                } else {
-                    cell.with_counters(decide)
-                }
-            });
-            match verdict {
-                ControlFlow::Break(result) => return Poll::Ready(result),
-                ControlFlow::Continue(0) => {}
-                ControlFlow::Continue(after) => return self.start_sleep(after, cell, cx),
-            }
-            match ready!(self.start_next(cell.as_mut(), cx)) {
-                Ok(value) => return Poll::Ready(self.succeed(value, &cell)),
-                Err(another) => rejected = another,
-            }
-        }
-    }
-
-    /// Handles a failed attempt of a plain call with a backoff.
-    #[inline(never)]
-    fn handle_failure_with_backoff(
-        &mut self,
-        rejected: RejectedOf<O, C>,
-        mut cell: CellOf<'_, O, S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<ResultOf<O, C, R>> {
-        let origin = self.origin;
-        let policy = &origin.policy().core;
-        let verdict = self.decide_after(rejected, cell.as_mut(), |this, failure, mut cell| {
-            // Most policies need the clock only if there is a delay.
-            let now = if policy.uses_elapsed_time() { this.read_clock(cell.as_mut()) } else { 0 };
-            let env = &mut PlainEnvironment(origin);
-            cell.with_counters(|counters| {
-                decide(policy, counters, failure, Advice::None, now, NEVER, env)
-            })
-        });
-        match verdict {
-            ControlFlow::Break(result) => Poll::Ready(result),
-            ControlFlow::Continue(0) => self.run_next(cell, cx),
-            ControlFlow::Continue(after) => self.start_sleep(after, cell, cx),
-        }
-    }
-
-    /// Classifies a rejected result: breaks with the end of the call, or continues with the delay before
-    /// the next attempt.
-    #[inline(always)]
-    fn decide_after(
-        &mut self,
-        rejected: RejectedOf<O, C>,
-        mut cell: CellOf<'_, O, S>,
-        decide: impl FnOnce(&Self, &Failure, CellOf<'_, O, S>) -> Verdict,
-    ) -> ControlFlow<ResultOf<O, C, R>, Ns> {
-        let (failure, last) = match self.classify.classify_rejected(rejected) {
-            Classified::Succeed(value) => return ControlFlow::Break(self.succeed(value, &cell)),
-            Classified::Retry(failure, last) => (failure, last),
-            Classified::SucceedWith(error) => {
-                self.origin.succeeded();
-                return ControlFlow::Break(self.fail(
-                    StopReason::Succeeded,
-                    Last::Error(error),
-                    cell,
-                ));
-            }
-            Classified::Fail(last) => {
-                return ControlFlow::Break(self.fail(StopReason::NotRetryable, last, cell));
-            }
-        };
-        let stop_reason = match decide(self, &failure, cell.as_mut()) {
-            Verdict::Retry { after, .. } => return ControlFlow::Continue(after),
-            // A plain policy has no strategy, and its throttle answers at once.
-            Verdict::Later { .. } | Verdict::Ask => StopReason::Throttled,
-            Verdict::End(stop_reason) => stop_reason,
-        };
-        ControlFlow::Break(self.fail(stop_reason, last, cell))
-    }
-
-    /// Starts the sleep of a plain call before its next attempt.
-    #[inline(never)]
-    fn start_sleep(
-        &mut self,
-        after: Ns,
-        mut cell: CellOf<'_, O, S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<ResultOf<O, C, R>> {
-        cell.as_mut().with_counters(|counters| counters.set(HAS_WITHDRAWAL));
-        let at = self.read_clock(cell.as_mut()).saturating_add(after);
-        cell.as_mut().put_sleep(self.sleeper.sleep_until(at));
-        self.poll_sleeping(cell, cx)
-    }
-
-    /// The error of a plain call.
-    #[inline(never)]
-    fn fail(
-        &self,
-        stop_reason: StopReason,
-        last: Last<ErrorOf<O>, KeptOf<O, C>>,
-        mut cell: CellOf<'_, O, S>,
-    ) -> ResultOf<O, C, R> {
-        let now = self.read_clock(cell.as_mut());
-        let report = report(cell.counters(), self.origin, now, stop_reason);
-        crate::trace::gave_up(report.stop_reason, report.attempts, Some(report.elapsed), None);
-        Err(Error::new(Some(last), None, report))
-    }
-
-    /// Starts the next attempt of a plain call and polls it once.
-    #[inline(always)]
-    fn start_next(
-        &mut self,
-        mut cell: CellOf<'_, O, S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<ValueOf<O>, RejectedOf<O, C>>> {
-        let number = cell.as_mut().count_attempt();
-        let operation = &mut self.operation;
-        cell.as_mut()
-            .put_attempt(|| operation.start(Attempt { number, remaining: None, last: None }));
-        if number.is_multiple_of(IMMEDIATE_MAX) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let result = ready!(cell.poll_attempt(cx));
-        Poll::Ready(self.classify.accept(result))
-    }
-
-    /// Polls a plain call that sleeps. If sleeps are over at once, the next failure comes back here;
-    /// `start_next` limits how often.
-    #[cold]
-    #[inline(never)]
-    fn poll_sleeping(
-        &mut self,
-        mut cell: CellOf<'_, O, S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<ResultOf<O, C, R>> {
-        assert!(cell.has_sleep(), "polled after completion");
-        ready!(cell.as_mut().poll_sleep(cx));
-        // The withdrawal is used when the next attempt starts.
-        cell.as_mut().with_counters(|counters| counters.clear(HAS_WITHDRAWAL));
-        self.run_next(cell, cx)
-    }
-
-    /// Starts the next attempt of a plain call and handles its result.
-    fn run_next(
-        &mut self,
-        mut cell: CellOf<'_, O, S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<ResultOf<O, C, R>> {
-        match ready!(self.start_next(cell.as_mut(), cx)) {
-            Ok(value) => Poll::Ready(self.succeed(value, &cell)),
-            Err(rejected) => self.handle_failure(rejected, cell, cx),
-        }
-    }
-
-    #[inline(always)]
-    fn succeed(&self, value: ValueOf<O>, cell: &CellOf<'_, O, S>) -> ResultOf<O, C, R> {
-        self.origin.succeeded();
-        Ok(R::output(value, || {
-            report(cell.counters(), self.origin, self.sleeper.now(), StopReason::Succeeded)
-        }))
+        let phase = Phase::NotStarted(options);
+        let (attempt, output) = (None, PhantomData);
+        Retrying { phase, attempt, origin, operation, classify, sleeper, output }
     }
 }
 
-/// The report of a call without the state machine.
-fn report<'p>(
-    counters: &CallCounters,
-    origin: impl Origin<'p>,
-    now: Ns,
-    stop_reason: StopReason,
-) -> Report {
-    let throttled = stop_reason == StopReason::Throttled;
-    Report {
-        attempts: counters.attempts,
-        attempts_max: origin.policy().rules().attempts,
-        elapsed: duration(now.saturating_sub(counters.start)),
-        stop_reason,
-        tokens: if throttled { origin.handle().tokens(now) } else { None },
-        history: Vec::new(),
+impl<C, G, O, A, T, E, S: Sleeper, R> std::fmt::Debug for Retrying<'_, C, G, O, A, T, E, S, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Retrying").finish_non_exhaustive()
     }
 }
 
-/// The shorter of two durations, each of which may be absent.
-pub(crate) fn min_duration(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(if ns(a) <= ns(b) { a } else { b }),
-        (a, b) => a.or(b),
-    }
-}
-
-impl<'p, G, O, C, S, R, const LIVE: usize> Drive<O::Answer, S::Sleep>
-    for Driver<'p, G, O, C, S, R, LIVE>
+impl<'p, C, G, O, A, T, E, S, R> Future for Retrying<'p, C, G, O, A, T, E, S, R>
 where
     G: Origin<'p>,
-    O: Operation,
-    O::Answer: Future<Output = Result<ValueOf<O>, ErrorOf<O>>> + Answer<Async>,
-    C: Classify<ValueOf<O>, ErrorOf<O>>,
+    O: Operation<Answer = A>,
+    A: Future<Output = Result<T, E>>,
+    C: Classify<T, E>,
     S: Sleeper,
-    R: Output<ValueOf<O>>,
+    R: Output<T>,
 {
-    type Output = ResultOf<O, C, R>;
+    type Output = CallResult<T, E, C, R>;
 
-    #[inline(always)]
-    fn poll(&mut self, mut cell: CellOf<'_, O, S>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let first = cell.is_new();
-        if first {
-            if self.is_timed() || crate::trace::is_enabled() {
-                return self.start_first_timed(cell, cx);
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        // If user code panics, the phase stays `Done`.
+        let plain = match mem::replace(this.phase, Phase::Done) {
+            Phase::NotStarted(None) if !this.needs_clock() => {
+                let attempt = this.operation.start(Attempt::first(None));
+                this.attempt.set(Some(attempt));
+                PlainCall::Immediate { attempts: 1, start: UNKNOWN }
             }
-            self.start_first(cell.as_mut(), None);
-        } else if cell.counters().has(HAS_BOX) {
-            return self.poll_boxed(cell, cx);
-        } else if !cell.has_attempt() {
-            return self.poll_sleeping(cell, cx);
+            phase => return this.poll_slow(phase, cx),
+        };
+        let Some(attempt) = this.attempt.as_mut().as_pin_mut() else {
+            return this.poll_slow(Phase::Plain(plain), cx);
+        };
+        let Poll::Ready(result) = attempt.poll(cx) else { return this.pending(plain, cx) };
+        this.attempt.set(None);
+        match (this.classify.directive(&result), result) {
+            (Directive::Succeed, Ok(value)) => {
+                this.origin.succeeded();
+                Poll::Ready(Ok(R::output(value, || this.report(plain, StopReason::Succeeded))))
+            }
+            (directive, result) => this.run_plain(plain, Some((directive, result)), cx),
         }
-        self.poll_first_attempt(first, cell, cx)
+    }
+}
+
+impl<'p, C, G, O, A, T, E, S, R> RetryingParts<'_, 'p, C, G, O, A, T, E, S, R>
+where
+    G: Origin<'p>,
+    O: Operation<Answer = A>,
+    A: Future<Output = Result<T, E>>,
+    C: Classify<T, E>,
+    S: Sleeper,
+    R: Output<T>,
+{
+    /// Whether the clock is read before the first attempt, or the state machine starts with the call.
+    #[inline(always)]
+    fn needs_clock(&self) -> bool {
+        self.is_elapsed_exact() || crate::trace::is_enabled()
+    }
+
+    /// Whether the elapsed time counts from the first poll.
+    #[inline(always)]
+    fn is_elapsed_exact(&self) -> bool {
+        O::READS_ATTEMPT || R::TIMED || self.origin.policy().needs_clock()
+    }
+
+    /// Polls a call that has left the fast path.
+    #[cold]
+    #[inline(never)]
+    fn poll_slow(
+        self,
+        phase: Phase<'p, A, T, E, S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<CallResult<T, E, C, R>> {
+        match phase {
+            Phase::NotStarted(options) => self.start(options, cx),
+            Phase::Plain(plain) => self.run_plain(plain, None, cx),
+            Phase::Machine(machine) => self.run_machine(machine, cx),
+            Phase::Done => panic!("polled after completion"),
+        }
+    }
+
+    /// Starts a call that needs the clock or the state machine from its start.
+    fn start(
+        mut self,
+        options: Option<Box<Options<'p>>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<CallResult<T, E, C, R>> {
+        let policy = self.origin.policy();
+        let start = self.sleeper.now();
+        if options.is_some() || policy.needs_machine() || crate::trace::is_enabled() {
+            let options = options.map_or_else(Options::default, |options| *options);
+            let engine = Engine::begin(policy, self.origin.handle(), options, start);
+            return self.run_machine(MachineCall::new(engine, None), cx);
+        }
+        let attempt = self.operation.start(Attempt::first(policy.first_attempt_timeout()));
+        self.attempt.set(Some(attempt));
+        self.run_plain(PlainCall::Immediate { attempts: 1, start }, None, cx)
+    }
+
+    /// Waits for the running attempt of a call without its state machine.
+    #[cold]
+    #[inline(never)]
+    fn pending(
+        self,
+        mut plain: PlainCall<S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<CallResult<T, E, C, R>> {
+        let policy = self.origin.policy();
+        if plain.poll_first_timer(&policy.core, self.sleeper, cx).is_pending() {
+            *self.phase = Phase::Plain(plain);
+            return Poll::Pending;
+        }
+        let mut engine =
+            Engine::begin_late(policy, self.origin.handle(), plain.start(self.sleeper));
+        engine.elapsed_exact = self.is_elapsed_exact();
+        // An outcome of the moment at which a timer fires comes first (P4), so other tasks get a turn.
+        let fired = matches!(plain, PlainCall::Timed(_));
+        engine.yielded = fired;
+        let machine = MachineCall::new(engine, None);
+        if !fired {
+            return self.run_machine(machine, cx);
+        }
+        *self.phase = Phase::Machine(machine);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Runs a call without its state machine; `outcome` is the result of an attempt, if there is one.
+    #[cold]
+    #[inline(never)]
+    fn run_plain(
+        mut self,
+        mut plain: PlainCall<S>,
+        mut outcome: Option<(Directive, Result<T, E>)>,
+        cx: &mut Context<'_>,
+    ) -> Poll<CallResult<T, E, C, R>> {
+        let policy = self.origin.policy();
+        let mut starts = 0;
+        loop {
+            if starts == STARTS_PER_POLL_MAX {
+                *self.phase = Phase::Plain(plain);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let (directive, result) = match (outcome.take(), self.attempt.as_mut().as_pin_mut()) {
+                (Some(outcome), _) => outcome,
+                (None, Some(attempt)) => {
+                    let Poll::Ready(result) = attempt.poll(cx) else {
+                        return self.pending(plain, cx);
+                    };
+                    self.attempt.set(None);
+                    (self.classify.directive(&result), result)
+                }
+                (None, None) => {
+                    let Poll::Ready(number) = plain.poll_next_attempt(self.sleeper, cx) else {
+                        *self.phase = Phase::Plain(plain);
+                        return Poll::Pending;
+                    };
+                    self.start_attempt(number, &mut starts);
+                    continue;
+                }
+            };
+            let stop_reason = match directive {
+                Directive::Succeed => {
+                    self.origin.succeeded();
+                    StopReason::Succeeded
+                }
+                Directive::Fail => StopReason::NotRetryable,
+                Directive::Retry(failure) => {
+                    if O::READS_ATTEMPT || !policy.needs_only_counters() {
+                        let start = plain.start(self.sleeper);
+                        let mut engine = Engine::begin_late(policy, self.origin.handle(), start);
+                        engine.elapsed_exact = self.is_elapsed_exact();
+                        engine.handle_outcome(0, directive, self.sleeper.now());
+                        return self.run_machine(MachineCall::new(engine, Some(result)), cx);
+                    }
+                    let handle = self.origin.handle();
+                    match plain.after_failure(&policy.core, &handle, &failure, self.sleeper) {
+                        Next::Start(number) => {
+                            self.start_attempt(number, &mut starts);
+                            continue;
+                        }
+                        Next::Wait => continue,
+                        Next::End(stop_reason) => stop_reason,
+                    }
+                }
+            };
+            return Poll::Ready(finish::<T, E, C, R>(Some(result), stop_reason, None, || {
+                self.report(plain, stop_reason)
+            }));
+        }
     }
 
     #[inline(always)]
-    fn dropped(&mut self, counters: &CallCounters) {
-        *self.boxed_state = None;
-        if counters.has(HAS_WITHDRAWAL) {
-            self.origin.handle().refund(Withdrawal(0));
+    fn start_attempt(&mut self, number: u32, starts: &mut u32) {
+        *starts += 1;
+        let attempt = self.operation.start(Attempt { number, remaining: None, last: None });
+        self.attempt.set(Some(attempt));
+    }
+
+    /// Runs a call with its state machine.
+    #[cold]
+    #[inline(never)]
+    fn run_machine(
+        mut self,
+        mut machine: Pin<Box<MachineCall<'p, A, T, E, S>>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<CallResult<T, E, C, R>> {
+        for _ in 0..STARTS_PER_POLL_MAX {
+            let MachineParts { engine, last, hedges, timer } = machine.as_mut().project();
+            let attempts = &mut FutureAttempts {
+                first: self.attempt.as_mut(),
+                hedges,
+                classify: self.classify,
+                last,
+            };
+            let timer = &mut AsyncTimer { sleeper: self.sleeper, timer };
+            match (CallDriver { engine, attempts, timer }).poll_step(cx) {
+                Poll::Pending => {
+                    *self.phase = Phase::Machine(machine);
+                    return Poll::Pending;
+                }
+                Poll::Ready(CallStep::Start(start)) => {
+                    let now = if O::READS_ATTEMPT { self.sleeper.now() } else { 0 };
+                    let attempt = self.operation.start(engine.attempt(start, now));
+                    put_attempt(start, attempt, self.attempt.as_mut(), hedges);
+                }
+                Poll::Ready(CallStep::End(end)) => {
+                    let last = last.take();
+                    let (report, strategy_error) = engine.report(end);
+                    drop(machine);
+                    let stop_reason = end.stop_reason;
+                    return Poll::Ready(finish::<T, E, C, R>(
+                        last,
+                        stop_reason,
+                        strategy_error,
+                        || report,
+                    ));
+                }
+            }
         }
+        *self.phase = Phase::Machine(machine);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// The report of a call without its state machine.
+    fn report(&self, mut plain: PlainCall<S>, stop_reason: StopReason) -> Report {
+        let (policy, handle) = (self.origin.policy(), self.origin.handle());
+        plain.report(policy, &handle, self.sleeper, stop_reason, self.is_elapsed_exact())
+    }
+}
+
+fn put_attempt<A>(
+    start: Start,
+    attempt: A,
+    mut first: Pin<&mut Option<A>>,
+    hedges: &mut Vec<Option<Pin<Box<A>>>>,
+) {
+    if start.slot == 0 {
+        first.set(Some(attempt));
+        return;
+    }
+    if hedges.len() < start.slot {
+        hedges.resize_with(start.slot, || None);
+    }
+    hedges[start.slot - 1] = Some(Box::pin(attempt));
+}
+
+/// The result of a call from the last result of an attempt.
+pub(crate) fn finish<T, E, C, R>(
+    last: Option<Result<T, E>>,
+    stop_reason: StopReason,
+    strategy_error: Option<BoxError>,
+    report: impl FnOnce() -> Report,
+) -> CallResult<T, E, C, R>
+where
+    C: Classify<T, E>,
+    R: Output<T>,
+{
+    match last {
+        Some(Ok(value)) if stop_reason == StopReason::Succeeded => Ok(R::output(value, report)),
+        last => Err(Error::new(last.and_then(C::keep), strategy_error, report())),
+    }
+}
+
+/// The attempts of one call of the async driver.
+struct FutureAttempts<'a, A, C, T, E> {
+    first: Pin<&'a mut Option<A>>,
+    hedges: &'a mut Vec<Option<Pin<Box<A>>>>,
+    classify: &'a mut C,
+    last: &'a mut Option<Result<T, E>>,
+}
+
+impl<A, C, T, E> Attempts for FutureAttempts<'_, A, C, T, E>
+where
+    A: Future<Output = Result<T, E>>,
+    C: Classify<T, E>,
+{
+    fn poll(&mut self, slot: usize, cx: &mut Context<'_>) -> Poll<Directive> {
+        let attempt = match slot {
+            0 => self.first.as_mut().as_pin_mut(),
+            _ => self.hedges.get_mut(slot - 1).and_then(Option::as_mut).map(Pin::as_mut),
+        };
+        let Some(Poll::Ready(result)) = attempt.map(|attempt| attempt.poll(cx)) else {
+            return Poll::Pending;
+        };
+        self.cancel(slot);
+        let directive = self.classify.directive(&result);
+        *self.last = Some(result);
+        Poll::Ready(directive)
+    }
+
+    fn cancel(&mut self, slot: usize) {
+        match slot {
+            0 => self.first.set(None),
+            _ => self.hedges[slot - 1] = None,
+        }
+    }
+}
+
+/// The clock and the timer of the async and the borrowing driver.
+pub(crate) struct AsyncTimer<'a, S: Sleeper> {
+    pub(crate) sleeper: &'a S,
+    pub(crate) timer: Pin<&'a mut SleepUntil<S>>,
+}
+
+impl<S: Sleeper> Timer for AsyncTimer<'_, S> {
+    fn now(&self) -> Ns {
+        self.sleeper.now()
+    }
+    fn poll_until(&mut self, at: Ns, cx: &mut Context<'_>) -> Poll<()> {
+        self.timer.as_mut().poll(self.sleeper, at, cx)
     }
 }

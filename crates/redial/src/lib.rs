@@ -127,7 +127,7 @@
 //!
 //! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod any_policy;
 mod attempt;
@@ -136,17 +136,17 @@ mod borrowing;
 mod bucket_options;
 mod builder;
 pub mod call_log;
-#[allow(unsafe_code)]
-mod cell;
 pub mod classify;
 mod clock;
 #[cfg(feature = "serde")]
 pub mod config;
 mod draws;
+mod driver;
 mod engine;
 mod error;
 mod future;
 mod options;
+mod plain;
 mod policy;
 pub mod presets;
 mod report;
@@ -198,7 +198,7 @@ pub mod hedging {
 pub mod time {
     #[cfg(feature = "tokio")]
     pub use crate::sleeper::Tokio;
-    pub use crate::sleeper::{DefaultSleeper, Moment, Sleeper};
+    pub use crate::sleeper::{DefaultSleeper, Sleeper};
     pub use redial_core::{Ns, duration, ms, ns, s};
 }
 
@@ -206,13 +206,12 @@ pub mod time {
 pub mod parts {
     pub use crate::attempt::{Answer, Async, Blocking, Operation, WithAttempt};
     pub use crate::borrowing::BorrowingRetry;
-    pub use crate::cell::{Drive, Retrying};
     pub use crate::classify::{
         CallWhenToSayWhichErrorsAreRetried, Chain, IntoDirective, Or, Until, When,
     };
     pub use crate::draws::draw;
-    pub use crate::future::{Driver, Output, Value, WithReport};
-    pub use crate::policy::{Origin, Site};
+    pub use crate::future::{Output, Retrying, Value, WithReport};
+    pub use crate::policy::{Origin, Sequential, Site};
 }
 
 /// Compiles and runs the README's example with the documentation tests.

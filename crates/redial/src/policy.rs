@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redial_core::throttle::{Bucket, CallSite, RetryBudget};
-use redial_core::{Backoff, Cost, Grant, Jitter, Ns, PolicyError, Rules};
+use redial_core::{Backoff, Jitter, Ns, PolicyError, Rules};
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::borrowing::BorrowingRetry;
@@ -37,7 +37,8 @@ pub struct Policy {
     pub(crate) strategy: Option<Arc<dyn Strategy>>,
 }
 
-/// The source of a call's rules and throttle: a [`Policy`], or the call site of [`retry`](crate::retry).
+/// The source of a call's rules and throttle: a [`Policy`], a [`Hedged`] policy, or the call site of
+/// [`retry`](crate::retry).
 pub trait Origin<'p>: Copy + sealed::Sealed {
     /// The rules, and a strategy if there is one.
     #[doc(hidden)]
@@ -47,27 +48,18 @@ pub trait Origin<'p>: Copy + sealed::Sealed {
     #[doc(hidden)]
     fn handle(self) -> Handle;
 
-    /// Whether every retry costs the throttle the same, so that a flag can stand for the withdrawal.
-    #[doc(hidden)]
-    fn is_fixed_cost(self) -> bool;
-
-    /// Whether the throttle observes the start and the end of calls. The call then needs its state machine
-    /// from the start.
-    #[doc(hidden)]
-    fn watches_calls(self) -> bool;
-
-    /// Withdraws the cost of a retry.
-    #[doc(hidden)]
-    fn withdraw(self, cost: Cost, now: Ns) -> Grant;
-
     /// Reports a success to the throttle.
     #[doc(hidden)]
     fn succeeded(self);
 }
 
+/// An [`Origin`] that retries and does not hedge.
+pub trait Sequential<'p>: Origin<'p> {}
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for &super::Policy {}
+    impl Sealed for &super::Hedged {}
     impl Sealed for super::Site {}
 }
 
@@ -79,21 +71,25 @@ impl<'p> Origin<'p> for &'p Policy {
     fn handle(self) -> Handle {
         self.handle.clone()
     }
-    #[inline]
-    fn is_fixed_cost(self) -> bool {
-        self.handle.is_fixed_cost()
-    }
-    #[inline(always)]
-    fn watches_calls(self) -> bool {
-        self.handle.watches_calls()
-    }
-    #[inline]
-    fn withdraw(self, cost: Cost, now: Ns) -> Grant {
-        self.handle.withdraw(cost, now)
-    }
     #[inline(always)]
     fn succeeded(self) {
         self.handle.succeeded(None);
+    }
+}
+
+impl<'p> Sequential<'p> for &'p Policy {}
+
+impl<'p> Origin<'p> for &'p Hedged {
+    #[inline(always)]
+    fn policy(self) -> &'p Policy {
+        &self.0
+    }
+    fn handle(self) -> Handle {
+        self.0.handle.clone()
+    }
+    #[inline(always)]
+    fn succeeded(self) {
+        self.0.handle.succeeded(None);
     }
 }
 
@@ -113,23 +109,13 @@ impl<'p> Origin<'p> for Site {
     fn handle(self) -> Handle {
         Handle::CallSite(self.0)
     }
-    #[inline]
-    fn is_fixed_cost(self) -> bool {
-        true
-    }
-    #[inline(always)]
-    fn watches_calls(self) -> bool {
-        false
-    }
-    #[inline]
-    fn withdraw(self, cost: Cost, now: Ns) -> Grant {
-        self.0.withdraw(cost, now)
-    }
     #[inline(always)]
     fn succeeded(self) {
         self.0.succeeded(None);
     }
 }
+
+impl<'p> Sequential<'p> for Site {}
 
 /// A hedged policy: another attempt starts when the earlier ones are slow or fail, and the first success
 /// wins. Hedging cuts tail latency at the price of additional load, which the retry budget bounds.
@@ -237,6 +223,29 @@ impl Policy {
         Ok(self)
     }
 
+    /// Whether the clock is read before the first attempt, or the state machine starts with the call.
+    #[inline(always)]
+    pub(crate) fn needs_clock(&self) -> bool {
+        self.core.rules().deadline.is_some() || self.handle.watches_calls()
+    }
+
+    /// Whether a call needs its state machine from the start: it decides whether an expired deadline allows
+    /// an attempt (P10), and a throttle that watches calls is notified of their start.
+    pub(crate) fn needs_machine(&self) -> bool {
+        self.rules().deadline == Some(Duration::ZERO) || self.handle.watches_calls()
+    }
+
+    /// Whether counters are all the state of a call after a failure.
+    pub(crate) fn needs_only_counters(&self) -> bool {
+        self.core.needs_only_counters() && self.handle.is_fixed_cost()
+    }
+
+    /// The time that the first attempt has, if it is limited.
+    pub(crate) fn first_attempt_timeout(&self) -> Option<Duration> {
+        let rules = self.rules();
+        [rules.deadline, rules.attempt_timeout].into_iter().flatten().min()
+    }
+
     /// The rules of the policy.
     #[must_use]
     pub const fn rules(&self) -> &Rules {
@@ -263,7 +272,7 @@ impl Policy {
     pub const fn retry<O, K>(
         &self,
         operation: O,
-    ) -> Retry<'_, &Policy, O, K, CallWhenToSayWhichErrorsAreRetried>
+    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Policy, O, K>
     where
         O: Operation,
         O::Answer: Answer<K>,
@@ -295,7 +304,7 @@ impl Policy {
     pub const fn retry_with<F, R, K>(
         &self,
         operation: F,
-    ) -> Retry<'_, &Policy, WithAttempt<F>, K, CallWhenToSayWhichErrorsAreRetried>
+    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Policy, WithAttempt<F>, K>
     where
         F: FnMut(Attempt) -> R,
         R: Answer<K>,
@@ -354,42 +363,24 @@ impl Hedged {
     pub const fn retry<O>(
         &self,
         operation: O,
-    ) -> Retry<
-        '_,
-        &Policy,
-        O,
-        Async,
-        CallWhenToSayWhichErrorsAreRetried,
-        crate::sleeper::DefaultSleeper,
-        crate::future::Value,
-        { redial_core::LIVE_MAX },
-    >
+    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Hedged, O, Async>
     where
         O: Operation,
         O::Answer: Answer<Async>,
     {
-        Retry::new(&self.0, operation)
+        Retry::new(self, operation)
     }
 
     /// Hedges an operation that takes its [`Attempt`].
     pub const fn retry_with<F, R>(
         &self,
         operation: F,
-    ) -> Retry<
-        '_,
-        &Policy,
-        WithAttempt<F>,
-        Async,
-        CallWhenToSayWhichErrorsAreRetried,
-        crate::sleeper::DefaultSleeper,
-        crate::future::Value,
-        { redial_core::LIVE_MAX },
-    >
+    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Hedged, WithAttempt<F>, Async>
     where
         F: FnMut(Attempt) -> R,
         R: Answer<Async>,
     {
-        Retry::new(&self.0, WithAttempt(operation))
+        Retry::new(self, WithAttempt(operation))
     }
 
     /// Replaces the throttle with one that is shared at run time.

@@ -13,8 +13,13 @@ pub struct Report {
     pub attempts: u32,
     /// The policy's maximum number of attempts; `None`: unlimited.
     pub attempts_max: Option<u32>,
-    /// The duration of the call.
+    /// The duration of the call, or a lower bound of it: see `elapsed_exact`.
     pub elapsed: Duration,
+    /// Whether `elapsed` counts from the first poll of the call. Otherwise it counts from the first time
+    /// that the call was pending or failed, because the fast path does not read the clock: the call took
+    /// at least that long. A call with a deadline, a call log, a report or another option knows its start,
+    /// and so does a blocking call.
+    pub elapsed_exact: bool,
     /// Why the call ended.
     pub stop_reason: StopReason,
     /// The tokens left in the throttle, if the throttle ended the call.
@@ -89,7 +94,8 @@ impl Report {
                 Event::AttemptCancelled { attempt } => (attempt, AttemptEnd::Cancelled),
                 _ => continue,
             };
-            let record = history.iter_mut().find(|record| record.attempt == attempt);
+            // Attempts are numbered in the order of their starts.
+            let record = history.get_mut((attempt as usize).wrapping_sub(1));
             if let Some(record) = record.filter(|record| record.end == AttemptEnd::Running) {
                 (record.ended, record.end) = (since(at), end);
             }

@@ -8,13 +8,12 @@ use redial_core::LatencyEstimator;
 use redial_core::throttle::CallSite;
 
 use crate::attempt::{Answer, Async, Operation};
-use crate::cell::Retrying;
 use crate::classify::{
     CallWhenToSayWhichErrorsAreRetried, Chain, Classify, ClassifyRule, IntoDirective, Until, When,
 };
-use crate::future::{Driver, Output, Value, WithReport};
+use crate::future::{CallResult, Output, Retrying, Value, WithReport};
 use crate::options::{Options, call_options, retry_options};
-use crate::policy::{Origin, Site};
+use crate::policy::{Hedged, Origin, Sequential, Site};
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
 /// Retries the operation with the default policy: 3 attempts, exponential backoff from 100 ms with full
@@ -35,7 +34,7 @@ use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 /// one budget for all of its callers, unless it is `#[track_caller]`.
 #[track_caller]
 #[inline(always)]
-pub fn retry<'p, O, K>(operation: O) -> Retry<'p, Site, O, K, CallWhenToSayWhichErrorsAreRetried>
+pub fn retry<'p, O, K>(operation: O) -> Retry<'p, CallWhenToSayWhichErrorsAreRetried, Site, O, K>
 where
     O: Operation,
     O::Answer: Answer<K>,
@@ -67,14 +66,14 @@ where
 #[must_use = "a call does nothing until it is awaited or called"]
 pub struct Retry<
     'p,
+    // First, so that rustc prints it also where it shortens long types: the name of the classifier of a
+    // call without `when` is a message.
+    C,
     G,
     O,
     K,
-    // No default: rustc omits default parameters when it prints a type, and this one is a message.
-    C,
     S = DefaultSleeper,
     R = Value,
-    const LIVE: usize = 1,
 > {
     pub(crate) origin: G,
     pub(crate) operation: O,
@@ -85,15 +84,13 @@ pub struct Retry<
 }
 
 // Most fields are closures, which cannot be printed.
-impl<G, O, K, C, S, R, const LIVE: usize> fmt::Debug for Retry<'_, G, O, K, C, S, R, LIVE> {
+impl<G, O, K, C, S, R> fmt::Debug for Retry<'_, C, G, O, K, S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Retry").finish_non_exhaustive()
     }
 }
 
-impl<G, O, K, const LIVE: usize>
-    Retry<'_, G, O, K, CallWhenToSayWhichErrorsAreRetried, DefaultSleeper, Value, LIVE>
-{
+impl<G, O, K> Retry<'_, CallWhenToSayWhichErrorsAreRetried, G, O, K, DefaultSleeper, Value> {
     #[inline]
     pub(crate) const fn new(origin: G, operation: O) -> Self {
         Retry {
@@ -107,8 +104,7 @@ impl<G, O, K, const LIVE: usize>
     }
 }
 
-impl<'p, G, O, K, S, R, const LIVE: usize>
-    Retry<'p, G, O, K, CallWhenToSayWhichErrorsAreRetried, S, R, LIVE>
+impl<'p, G, O, K, S, R> Retry<'p, CallWhenToSayWhichErrorsAreRetried, G, O, K, S, R>
 where
     O: Operation,
     O::Answer: Answer<K>,
@@ -143,7 +139,7 @@ where
     /// ```
     #[inline]
     #[doc(alias("retry_if", "retryable", "condition"))]
-    pub fn when<W, F>(self, accepts: F) -> Retry<'p, G, O, K, When<F>, S, R, LIVE>
+    pub fn when<W, F>(self, accepts: F) -> Retry<'p, When<F>, G, O, K, S, R>
     where
         F: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
         W: IntoDirective,
@@ -178,7 +174,7 @@ where
     pub fn until<F>(
         self,
         accepts: F,
-    ) -> Retry<'p, G, O, K, Until<F, CallWhenToSayWhichErrorsAreRetried>, S, R, LIVE>
+    ) -> Retry<'p, Until<F, CallWhenToSayWhichErrorsAreRetried>, G, O, K, S, R>
     where
         F: FnMut(&<O::Answer as Answer<K>>::Value) -> bool,
     {
@@ -224,7 +220,7 @@ where
     /// assert_eq!((error.stop_reason(), error.attempts()), (StopReason::NotRetryable, 4));
     /// assert_eq!(error.last_value().unwrap().status, 404);
     /// ```
-    pub fn classify<J>(self, rules: J) -> Retry<'p, G, O, K, Chain<J>, S, R, LIVE>
+    pub fn classify<J>(self, rules: J) -> Retry<'p, Chain<J>, G, O, K, S, R>
     where
         J: ClassifyRule<<O::Answer as Answer<K>>::Value, <O::Answer as Answer<K>>::Error>,
     {
@@ -232,14 +228,13 @@ where
     }
 }
 
-impl<'p, G, O, K, S, R, F, const LIVE: usize>
-    Retry<'p, G, O, K, Until<F, CallWhenToSayWhichErrorsAreRetried>, S, R, LIVE>
+impl<'p, G, O, K, S, R, F> Retry<'p, Until<F, CallWhenToSayWhichErrorsAreRetried>, G, O, K, S, R>
 where
     O: Operation,
     O::Answer: Answer<K>,
 {
     /// States which errors are retried while waiting for a value.
-    pub fn when<W, H>(self, accepts: H) -> Retry<'p, G, O, K, Until<F, When<H>>, S, R, LIVE>
+    pub fn when<W, H>(self, accepts: H) -> Retry<'p, Until<F, When<H>>, G, O, K, S, R>
     where
         H: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
         W: IntoDirective,
@@ -248,13 +243,13 @@ where
     }
 }
 
-impl<'p, G, O, K, S, R, F, const LIVE: usize> Retry<'p, G, O, K, When<F>, S, R, LIVE>
+impl<'p, G, O, K, S, R, F> Retry<'p, When<F>, G, O, K, S, R>
 where
     O: Operation,
     O::Answer: Answer<K>,
 {
     /// Waits for a value: a value that `accepts` rejects is retried. It may come before or after `when`.
-    pub fn until<H>(self, accepts: H) -> Retry<'p, G, O, K, Until<H, When<F>>, S, R, LIVE>
+    pub fn until<H>(self, accepts: H) -> Retry<'p, Until<H, When<F>>, G, O, K, S, R>
     where
         H: FnMut(&<O::Answer as Answer<K>>::Value) -> bool,
     {
@@ -262,9 +257,9 @@ where
     }
 }
 
-impl<'p, G, O, K, C, S, R, const LIVE: usize> Retry<'p, G, O, K, C, S, R, LIVE> {
+impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
     #[inline]
-    fn map<D>(self, change: impl FnOnce(C) -> D) -> Retry<'p, G, O, K, D, S, R, LIVE> {
+    fn map<D>(self, change: impl FnOnce(C) -> D) -> Retry<'p, D, G, O, K, S, R> {
         let Retry { origin, operation, classify, sleeper, options, kind } = self;
         Retry { origin, operation, classify: change(classify), sleeper, options, kind }
     }
@@ -272,7 +267,7 @@ impl<'p, G, O, K, C, S, R, const LIVE: usize> Retry<'p, G, O, K, C, S, R, LIVE> 
     call_options!('p);
 
     /// Uses this sleeper instead of tokio's timer.
-    pub fn sleeping_on<Z>(self, sleeper: Z) -> Retry<'p, G, O, K, C, Z, R, LIVE> {
+    pub fn sleeping_on<Z>(self, sleeper: Z) -> Retry<'p, C, G, O, K, Z, R> {
         let Retry { origin, operation, classify, options, kind, .. } = self;
         Retry { origin, operation, classify, sleeper, options, kind }
     }
@@ -287,17 +282,17 @@ impl<'p, G, O, K, C, S, R, const LIVE: usize> Retry<'p, G, O, K, C, S, R, LIVE> 
     ///     .unwrap();
     /// assert_eq!((value, report.attempts), (7, 1));
     /// ```
-    pub fn with_report(self) -> Retry<'p, G, O, K, C, S, WithReport, LIVE> {
+    pub fn with_report(self) -> Retry<'p, C, G, O, K, S, WithReport> {
         let Retry { origin, operation, classify, sleeper, options, .. } = self;
         Retry { origin, operation, classify, sleeper, options, kind: PhantomData }
     }
 }
 
-impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R> {
+impl<'p, G: Sequential<'p>, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
     retry_options!('p);
 }
 
-impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R, { redial_core::LIVE_MAX }> {
+impl<'p, O, K, C, S, R> Retry<'p, C, &'p Hedged, O, K, S, R> {
     /// Lets the hedge delay follow the observed latency. The policy's delay is used until the estimator has
     /// enough samples.
     ///
@@ -345,28 +340,21 @@ impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R, { redial_core::LIVE_MAX }
     }
 }
 
-impl<'p, G, O, C, S, R, const LIVE: usize> IntoFuture for Retry<'p, G, O, Async, C, S, R, LIVE>
+impl<'p, C, G, O, A, T, E, S, R> IntoFuture for Retry<'p, C, G, O, Async, S, R>
 where
-    O: Operation,
-    O::Answer: Future<
-            Output = Result<
-                <O::Answer as Answer<Async>>::Value,
-                <O::Answer as Answer<Async>>::Error,
-            >,
-        > + Answer<Async>,
-    C: Classify<<O::Answer as Answer<Async>>::Value, <O::Answer as Answer<Async>>::Error>,
+    O: Operation<Answer = A>,
+    A: Future<Output = Result<T, E>>,
+    C: Classify<T, E>,
     S: Sleeper,
     G: Origin<'p>,
-    R: Output<<O::Answer as Answer<Async>>::Value>,
+    R: Output<T>,
 {
-    type Output = <Self::IntoFuture as Future>::Output;
-    type IntoFuture = Retrying<Driver<'p, G, O, C, S, R, LIVE>, O::Answer, S::Sleep>;
+    type Output = CallResult<T, E, C, R>;
+    type IntoFuture = Retrying<'p, C, G, O, A, T, E, S, R>;
 
     #[inline]
     fn into_future(self) -> Self::IntoFuture {
         let Retry { origin, operation, classify, sleeper, options, .. } = self;
-        let driver = Driver::new(origin, operation, classify, sleeper, options);
-        let flags = driver.flags();
-        Retrying::new(driver, flags)
+        Retrying::new(origin, operation, classify, sleeper, options)
     }
 }

@@ -127,9 +127,13 @@ impl Handle {
         matches!(self, Handle::None | Handle::CallSite(_) | Handle::Budget(_) | Handle::Own(_))
     }
 
-    #[inline(never)]
-    fn withdraw_slow(&self, cost: Cost, now: Ns) -> Grant {
-        self.bucket().map_or(Grant::Now(Withdrawal(0)), |bucket| bucket.withdraw(cost, now))
+    /// Withdraws the cost of a retry from a budget, which grants or refuses at once. A throttle that is
+    /// no budget is never asked here: its calls have a state machine ([`Handle::is_fixed_cost`]).
+    pub(crate) fn withdraw_from_budget(&self, cost: Cost, now: Ns) -> Option<Withdrawal> {
+        match self.withdraw(cost, now) {
+            Grant::Now(withdrawal) => Some(withdrawal),
+            Grant::After(..) | Grant::Later | Grant::Refused => None,
+        }
     }
 
     #[inline(never)]
@@ -207,13 +211,14 @@ impl Bucket for Handle {
         }
     }
 
-    #[inline(always)]
     fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
         match self {
             Handle::None => Grant::Now(Withdrawal(0)),
             Handle::CallSite(site) => site.withdraw(cost, now),
             Handle::Budget(budget) => budget.withdraw(cost, now),
-            _ => self.withdraw_slow(cost, now),
+            Handle::Own(budget) => budget.withdraw(cost, now),
+            Handle::Static(bucket) => bucket.withdraw(cost, now),
+            Handle::Shared(bucket) => bucket.withdraw(cost, now),
         }
     }
 

@@ -90,12 +90,14 @@ fn count(policy: &Policy, pends: u32, failures: u32) -> u64 {
 }
 
 #[test]
-fn allocation_free_retries_without_options() {
+fn allocation_one_box_for_the_delays_of_a_call_without_options() {
     // The generator of this thread is seeded at the first use.
     count(&PLAIN, 0, 1);
-    for (pends, failures) in [(0, 0), (3, 0), (0, 2), (3, 2)] {
-        assert_eq!(count(&PLAIN, pends, failures), 0, "{pends} pends, {failures} failures");
+    for (pends, failures, boxes) in [(0, 0, 0), (3, 0, 0), (0, 2, 1), (3, 2, 1)] {
+        assert_eq!(count(&PLAIN, pends, failures), boxes, "{pends} pends, {failures} failures");
     }
+    static AT_ONCE: Policy = Policy::immediate().throttle(Throttle::none()).build();
+    assert_eq!(count(&AT_ONCE, 3, 2), 0, "no delay, no box");
     let value = allocations(|| {
         assert_eq!(
             finish(redial::retry(operation(0, 0)).when(|()| true).into_future()).ok(),
@@ -125,11 +127,11 @@ fn allocation_one_box_for_a_pending_call_with_deadline() {
     assert_eq!(count(&LIMITED, 1, 0), 1, "the timer");
     assert_eq!(count(&LIMITED, 9, 0), 1, "the same, however often it pends");
     assert_eq!(count(&LIMITED, 9, 2), 1 + 1, "the machine; retries and their timers need no other");
-    assert_eq!(count(&LIMITED, 0, 2), 1 + 1, "a failure needs the machine too");
+    assert_eq!(count(&LIMITED, 0, 2), 1, "the machine has its own timer");
 }
 
 #[test]
-fn allocation_one_box_per_hedge_and_one_list() {
+fn allocation_one_box_per_hedge_and_two_lists() {
     let policy: Hedged = Policy::hedged(ms(5)).attempts(3).try_build().expect("valid");
     let race = |pends: u32| {
         let clock = Cell::new(0);
@@ -147,7 +149,7 @@ fn allocation_one_box_per_hedge_and_one_list() {
     assert_eq!(race(0), (1, 0));
     assert_eq!(race(2), (1, 1), "the timer");
     let (calls, made) = race(1000);
-    assert_eq!((calls, made), (3, 2 + 2 + 1), "timer and machine, two hedges, and their list");
+    assert_eq!((calls, made), (3, 2 + 2 + 2), "timer and machine, two hedges, and their lists");
 }
 
 #[test]

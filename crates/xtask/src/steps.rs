@@ -169,7 +169,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "memcheck",
-        why: "valgrind: the one unsafe module has no invalid access and no leak",
+        why: "valgrind: no path through the async driver leaks or touches freed memory",
         when: When::Always,
         needs: &[VALGRIND],
         lines: |_| Ok(vec![memcheck()]),

@@ -2,16 +2,16 @@
 
 use core::ops::Deref;
 
-use super::{Call, End, Phase, Question, Slot, Start, slot_indices};
+use super::{Call, End, LIVE_MAX, Phase, Question, Slot, Start, slot_indices};
 use crate::time::{NEVER, Ns, ns};
-use crate::{CallCounters, Environment, Event, Policy, StopReason};
+use crate::{Environment, Event, Policy, StopReason};
 
-impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
+impl<P: Deref<Target = Policy>> Call<P> {
     /// Starts the next attempt that counts against the limit, and schedules the hedge after it.
     pub(super) fn start_next(&mut self, env: &mut impl Environment) -> Option<Start> {
         self.phase = Phase::Idle;
         let slot = (self.running | self.waiting).trailing_ones() as usize;
-        if slot >= LIVE {
+        if slot >= LIVE_MAX {
             debug_assert!(false, "no slot for another attempt");
             return None;
         }
@@ -36,7 +36,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         let timeout = self.policy.rules().attempt_timeout;
         let at = timeout.map_or(NEVER, |timeout| now.saturating_add(ns(timeout)));
         let attempt = self.started;
-        self.slots[slot] = Slot { at, attempt, number };
+        self.slots.set(slot, Slot { at, attempt, number });
         self.free_slot(slot);
         self.running |= 1 << slot;
         env.record(now, Event::AttemptStarted { attempt, number });
@@ -50,7 +50,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if self.is_committed() {
             return;
         }
-        self.counters.set(CallCounters::COMMITTED);
+        self.counters.committed = true;
         env.record(now, Event::Committed { attempt: self.slots[slot].attempt });
         self.clear_pending();
         self.cancel_all_except(Some(slot), now, env);

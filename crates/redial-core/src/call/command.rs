@@ -44,7 +44,7 @@ pub struct End {
     pub slot: usize,
 }
 
-impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
+impl<P: Deref<Target = Policy>> Call<P> {
     /// The next command; `None` when there is none left.
     ///
     /// An attempt starts when its command is taken: a start that has not been taken when the call

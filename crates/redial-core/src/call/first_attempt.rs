@@ -1,9 +1,11 @@
-//! The fast path of a call whose first attempt succeeds: most calls do, and need no state machine.
+//! A call whose first attempt runs and which has not needed its state machine yet: most calls
+//! succeed at the first attempt, and the state machine would cost them more than the decisions.
 //!
 //! Invariant: a state machine created later by [`FirstAttempt::begin`] is in the same state as one
-//! created at the start. Therefore a call with a deadline, an attempt timeout, hedging or a request
-//! that cannot be replayed has no [`FirstAttempt`], and a driver that records events creates its
-//! state machine at once.
+//! created at the start. That holds until the first outcome other than a success, until
+//! [`FirstAttempt::wake_at`], and as long as nothing records the events of the call. A request that
+//! cannot be replayed, a deadline that has already passed and a hedging delay of the call's own need
+//! the state machine from the start.
 
 use core::ops::Deref;
 
@@ -19,33 +21,41 @@ use crate::{Environment, Policy};
 /// use redial_core::throttle::RetryBudget;
 ///
 /// let (policy, budget) = (Policy::new(Rules::DEFAULT), RetryBudget::standard());
-/// let mut first = FirstAttempt::of(&policy, CallParams::default()).expect("no deadline, no hedges");
+/// let mut first = FirstAttempt::of(&policy, CallParams::default(), 0).expect("it can start");
 /// // Success needs no state machine:
 /// first.succeeded(&budget);
 /// // Any other event does:
 /// first.committed();
 /// let mut env = CallEnvironment::new(&budget, Random::new(1));
-/// let call: Call<_, 1> = first.begin(&policy, 0, &mut env);
+/// let call = first.begin(&policy, &mut env);
 /// assert_eq!(call.running_after(0), Some((1, 0)));
 /// assert!(call.is_committed());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstAttempt {
     params: CallParams,
+    start: Ns,
     committed: bool,
 }
 
 impl FirstAttempt {
-    /// Starts a call without a state machine; `None` if a timer could fire before the first
-    /// outcome, so that the state machine is needed from the start.
+    /// Starts a call at `start`; `None` if the state machine is needed from the start.
+    ///
+    /// A call without timers ([`wake_at`](FirstAttempt::wake_at) is [`NEVER`](crate::NEVER)) may
+    /// pass any time if it does not report how long it took.
     #[inline]
     #[must_use]
-    pub const fn of(policy: &Policy, params: CallParams) -> Option<FirstAttempt> {
-        if policy.has_no_timers() && params.deadline.is_none() && !params.not_replayable {
-            Some(FirstAttempt { params, committed: false })
-        } else {
-            None
-        }
+    pub fn of(policy: &Policy, params: CallParams, start: Ns) -> Option<FirstAttempt> {
+        let expired = policy.deadline(start, params.deadline) <= start;
+        let lazy = !expired && !params.not_replayable && params.hedge.is_none();
+        lazy.then_some(FirstAttempt { params, start, committed: false })
+    }
+
+    /// When the first timer of the call fires (a hedge, the attempt timeout or the deadline);
+    /// [`NEVER`](crate::NEVER) without one. The state machine is needed from then on.
+    #[must_use]
+    pub fn wake_at(&self, policy: &Policy) -> Ns {
+        policy.first_wake_at(self.start).min(policy.deadline(self.start, self.params.deadline))
     }
 
     /// Commits the call to this attempt because its response has started (decision G6).
@@ -60,21 +70,16 @@ impl FirstAttempt {
         throttle.succeeded(None);
     }
 
-    /// Creates the state machine, with the first attempt running since `now`.
-    pub fn begin<P, const LIVE: usize>(
-        self,
-        policy: P,
-        now: Ns,
-        env: &mut impl Environment,
-    ) -> Call<P, LIVE>
+    /// Creates the state machine, with the first attempt running since the start of the call.
+    pub fn begin<P>(self, policy: P, env: &mut impl Environment) -> Call<P>
     where
         P: Deref<Target = Policy>,
     {
-        let mut call = Call::begin(policy, self.params, now, env);
+        let mut call = Call::begin(policy, self.params, self.start, env);
         let started = call.command(env);
         debug_assert!(matches!(started, Some(Command::Start(_))), "a call without a first attempt");
         if self.committed {
-            call.committed(0, now, env);
+            call.committed(0, self.start, env);
         }
         call
     }
@@ -84,21 +89,26 @@ impl FirstAttempt {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::{CallEnvironment, Random, Rules, s, throttle::RetryBudget};
+    use crate::{CallEnvironment, HedgeDelay, NEVER, Random, Rules, ns, s, throttle::RetryBudget};
 
     #[test]
-    fn first_attempt_requires_a_call_without_timers() {
-        let of = |rules: Rules, params: CallParams| FirstAttempt::of(&Policy::new(rules), params);
+    fn first_attempt_needs_a_replayable_request_and_time() {
+        let of = |rules: Rules, params: CallParams| {
+            let policy = Policy::new(rules);
+            FirstAttempt::of(&policy, params, 5).map(|first| first.wake_at(&policy))
+        };
         let (rules, params) = (Rules::DEFAULT, CallParams::default());
-        assert!(of(rules, params).is_some());
-        assert!(
-            of(Rules { transparent_retries: true, uses_strategy: true, ..rules }, params).is_some()
-        );
-        assert!(of(Rules { deadline: Some(s(1)), ..rules }, params).is_none());
-        assert!(of(Rules { attempt_timeout: Some(s(1)), ..rules }, params).is_none());
-        assert!(of(Rules { hedge: Some(s(1)), ..rules }, params).is_none());
-        assert!(of(rules, CallParams { deadline: Some(s(1)), ..params }).is_none());
-        assert!(of(rules, CallParams { not_replayable: true, ..params }).is_none());
+        assert_eq!(of(rules, params), Some(NEVER));
+        let other = Rules { transparent_retries: true, uses_strategy: true, ..rules };
+        assert_eq!(of(other, params), Some(NEVER));
+        let second = Some(5 + ns(s(1)));
+        assert_eq!(of(Rules { deadline: Some(s(1)), ..rules }, params), second);
+        assert_eq!(of(Rules { attempt_timeout: Some(s(1)), ..rules }, params), second);
+        assert_eq!(of(Rules { hedge: Some(s(1)), ..rules }, params), second);
+        assert_eq!(of(rules, CallParams { deadline: Some(s(1)), ..params }), second);
+        assert_eq!(of(rules, CallParams { deadline: Some(s(0)), ..params }), None);
+        assert_eq!(of(rules, CallParams { not_replayable: true, ..params }), None);
+        assert_eq!(of(rules, CallParams { hedge: Some(HedgeDelay::Never), ..params }), None);
     }
 
     #[test]
@@ -109,18 +119,18 @@ mod tests {
             crate::throttle::Bucket::withdraw(&&budget, COST, 0),
             crate::Grant::Now(_)
         ));
-        let mut first = FirstAttempt::of(&policy, CallParams::default()).unwrap();
+        let mut first = FirstAttempt::of(&policy, CallParams::default(), 0).unwrap();
         first.succeeded(&budget);
         assert_eq!(
             budget.tokens(0),
             Some(9.1),
             "one token was withdrawn, and success adds a tenth"
         );
-        let call: Call<_, 1> = first.begin(&policy, 0, &mut env);
+        let call: Call<_> = first.begin(&policy, &mut env);
         assert!(!call.is_committed());
         first.committed();
         let mut env = CallEnvironment::new(&budget, Random::new(1));
-        let mut call: Call<_, 1> = first.begin(&policy, 0, &mut env);
+        let mut call: Call<_> = first.begin(&policy, &mut env);
         assert!(call.is_committed());
         assert_eq!(call.running_after(0), Some((1, 0)));
         assert_eq!(call.command(&mut env), None, "the first attempt has already started");

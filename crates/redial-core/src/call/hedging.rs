@@ -30,7 +30,7 @@ impl HedgeDelay {
     }
 }
 
-impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
+impl<P: Deref<Target = Policy>> Call<P> {
     /// Handles the failure of an attempt while others may still succeed (decisions G17 to G19 and
     /// G22).
     pub(super) fn hedge_failed(&mut self, now: Ns, env: &mut impl Environment) {

@@ -10,7 +10,7 @@ use crate::decide::Advice;
 use crate::time::{NEVER, Ns};
 use crate::{Classification, Directive, Environment, Event, Grant, Policy, StopReason};
 
-impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
+impl<P: Deref<Target = Policy>> Call<P> {
     /// Reports the outcome of the attempt in this slot.
     pub fn outcome(
         &mut self,

@@ -8,7 +8,7 @@ use crate::rules::AttemptTimeoutAction;
 use crate::time::{NEVER, Ns};
 use crate::{Environment, Event, Failure, FailureKind, Grant, Policy, StopReason};
 
-impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
+impl<P: Deref<Target = Policy>> Call<P> {
     /// Handles an attempt timeout, or makes a transparent retry ready to start.
     pub(super) fn handle_slot_timer(&mut self, slot: usize, now: Ns, env: &mut impl Environment) {
         let attempt = self.slots[slot].attempt;

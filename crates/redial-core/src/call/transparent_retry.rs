@@ -15,7 +15,7 @@ const UNSENT_BACKOFF_FIRST: Ns = time::ns(Duration::from_millis(10));
 /// The maximum delay before such a retry.
 const UNSENT_BACKOFF_MAX: Ns = time::ns(Duration::from_secs(1));
 
-impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
+impl<P: Deref<Target = Policy>> Call<P> {
     /// Schedules a transparent retry if there is proof and one is left; returns whether it did.
     pub(super) fn schedule_transparent_retry(
         &mut self,
@@ -44,7 +44,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         };
         env.record(now, Event::TransparentRetryScheduled { attempt, after, proof });
         let at = now.saturating_add(after);
-        self.slots[slot] = Slot { at, attempt, number };
+        self.slots.set(slot, Slot { at, attempt, number });
         self.waiting |= 1 << slot;
         if after == 0 && now < self.deadline {
             self.pending_starts |= 1 << slot;

@@ -101,6 +101,8 @@ impl CostBucketConfig {
 
 /// A hundred years in seconds: the slowest refill whose arithmetic fits 64 bits.
 const CENTURY: f64 = 100.0 * 365.25 * 86_400.0;
+/// The longest wait for a debt: a day, in nanoseconds. More is the mark of a clock that went back.
+const DEBT_MAX: u64 = 86_400_000_000_000;
 /// Units per token without refill.
 const MICRO: f64 = 1e6;
 /// Units per second of refill.
@@ -155,6 +157,14 @@ impl CostBucket {
         if self.spec.refill_per_second == 0.0 { 0 } else { now }
     }
 
+    /// The value of `missing` that [`withdraw`](Bucket::withdraw) starts from: never below full. A value
+    /// more than [`DEBT_MAX`] beyond an empty bucket was written by a clock with another origin, as that
+    /// of a test; the bucket then counts as empty.
+    fn missing_at(&self, missing: u64, full: u64) -> u64 {
+        let empty = full.saturating_add(self.capacity);
+        if missing > empty.saturating_add(DEBT_MAX) { empty } else { missing.max(full) }
+    }
+
     fn add(&self, units: u64) {
         let mut missing = self.missing.load(Ordering::Relaxed);
         while missing != 0 {
@@ -182,9 +192,11 @@ impl Bucket for CostBucket {
         let full = self.full(now);
         let mut missing = self.missing.load(Ordering::Relaxed);
         loop {
-            let next = missing.max(full).saturating_add(cost);
-            let debt = (next - full).saturating_sub(self.capacity);
-            if debt > 0 && self.spec.empty == WhenEmpty::Fail {
+            let start = self.missing_at(missing, full);
+            let debt = (start - full).saturating_add(cost).saturating_sub(self.capacity);
+            let refused = debt > 0 && self.spec.empty == WhenEmpty::Fail;
+            let next = if refused { start } else { start.saturating_add(cost) };
+            if refused && next == missing {
                 return Grant::Refused;
             }
             let swap = self.missing.compare_exchange_weak(
@@ -194,6 +206,7 @@ impl Bucket for CostBucket {
                 Ordering::Relaxed,
             );
             match swap {
+                Ok(_) if refused => return Grant::Refused,
                 // With refill, units are nanoseconds.
                 Ok(_) if debt > 0 => return Grant::After(debt, Withdrawal(cost)),
                 Ok(_) => return Grant::Now(Withdrawal(cost)),
@@ -214,7 +227,7 @@ impl Bucket for CostBucket {
 
     fn tokens(&self, now: Ns) -> Option<f64> {
         let full = self.full(now);
-        let missing = self.missing.load(Ordering::Relaxed).max(full) - full;
+        let missing = self.missing_at(self.missing.load(Ordering::Relaxed), full) - full;
         Some(self.spec.capacity - missing as f64 / self.unit)
     }
 }
@@ -313,6 +326,32 @@ mod tests {
         assert_eq!(costs.tokens(3600 * SECOND), Some(10.0));
         assert_eq!(wait(&costs, 3600 * SECOND), Some(0));
         assert_eq!(costs.tokens(3600 * SECOND), Some(5.0), "an idle hour is worth no more");
+    }
+
+    // A paused test clock that advanced, or a clock with another origin.
+    #[test]
+    fn cost_bucket_counts_as_empty_after_its_clock_went_back() {
+        let ahead = 1 << 61;
+        for empty in [WhenEmpty::Fail, WhenEmpty::Wait] {
+            let costs = costs(CostBucketConfig { empty, ..SLOW });
+            assert_eq!(wait(&costs, ahead), Some(0));
+            assert_eq!(costs.tokens(0), Some(0.0));
+            let first = wait(&costs, 0);
+            assert_eq!(first, (empty == WhenEmpty::Wait).then_some(5 * SECOND));
+            // From here on the bucket follows this clock.
+            let paid = 10 * SECOND;
+            assert_eq!(costs.tokens(paid), Some(if first.is_some() { 5.0 } else { 10.0 }));
+            assert_eq!(wait(&costs, paid), Some(0));
+        }
+    }
+
+    #[test]
+    fn cost_bucket_lends_for_at_most_a_day() {
+        let costs = costs(CostBucketConfig { empty: WhenEmpty::Wait, ..SLOW });
+        let debts = (0..).map(|_| wait(&costs, 0).unwrap());
+        let most = debts.take_while(|debt| *debt <= DEBT_MAX).last().unwrap();
+        assert!(most > DEBT_MAX - 5 * SECOND);
+        assert_eq!(wait(&costs, 0), Some(5 * SECOND), "the bucket counts as empty again");
     }
 
     #[test]

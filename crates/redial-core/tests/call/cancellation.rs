@@ -13,7 +13,7 @@ fn cancellation_before_start_records_only_start_and_end() {
         hedge: Some(HedgeDelay::After(at(7))),
         ..CallParams::default()
     };
-    let mut call: Call<_, 4> = Call::cancelled_before_start(&policy, params, at(3), &mut env);
+    let mut call: Call<_> = Call::cancelled_before_start(&policy, params, at(3), &mut env);
     let events: Vec<_> = env.call_log.iter().map(|(when, event)| (*when, *event)).collect();
     let (stop_reason, attempt) = (StopReason::Cancelled, None);
     let expected = [

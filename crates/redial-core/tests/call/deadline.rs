@@ -28,7 +28,7 @@ fn deadline_retry_due_at_that_moment_does_not_start() {
 }
 
 /// Whether the call requested a retry or hedge from the throttle.
-fn requested_a_grant(driver: &TestDriver<'_, '_, '_, 4>) -> bool {
+fn requested_a_grant(driver: &TestDriver<'_, '_, '_>) -> bool {
     driver.env.call_log.iter().any(|(_, event)| matches!(event, Event::ThrottleAnswered(_)))
 }
 
@@ -109,7 +109,7 @@ fn deadline_of_policy_and_call_is_the_smaller() {
     for (of_policy, of_call) in [(3, 5), (5, 3)] {
         let rules = Rules { deadline: Some(ms(of_policy)), ..BASE };
         let params = CallParams { deadline: Some(ms(of_call)), ..CallParams::default() };
-        run_call::<1>(rules, params, (Spec::Free, &[]), |driver| {
+        run_call(rules, params, (Spec::Free, &[]), |driver| {
             assert_eq!(driver.call.deadline(), at(3));
         });
     }

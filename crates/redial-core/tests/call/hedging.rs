@@ -15,7 +15,7 @@ fn hedging_start_overtaken_by_a_timeout_is_not_recorded() {
     };
     let (policy, shared) = (policy(rules), Spec::Free.build());
     let mut env = TestEnvironment::new(&Spec::Free, &shared, 1);
-    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
+    let mut call = Call::<_>::begin(&policy, CallParams::default(), 0, &mut env);
     assert!(matches!(call.command(&mut env), Some(Command::Start(_))));
     assert!(call.wake_once(at(10), &mut env));
     assert!(call.wake_once(at(10), &mut env));
@@ -46,9 +46,9 @@ fn hedging_starts_after_each_delay_or_all_at_once() {
 }
 
 /// Runs a call that overrides the hedging delay.
-fn with_hedge_delay(hedge: HedgeDelay, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
+fn with_hedge_delay(hedge: HedgeDelay, steps: impl FnOnce(&mut TestDriver<'_, '_, '_>)) {
     let params = CallParams { hedge: Some(hedge), ..CallParams::default() };
-    run_call::<4>(HEDGED, params, (Spec::Free, &[]), steps);
+    run_call(HEDGED, params, (Spec::Free, &[]), steps);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn hedging_never_by_time_still_follows_failures() {
 #[test]
 fn hedging_delay_is_ignored_by_a_retry_policy() {
     let params = CallParams { hedge: Some(HedgeDelay::After(0)), ..CallParams::default() };
-    run_call::<1>(BASE, params, (Spec::Free, &[]), |driver| {
+    run_call(BASE, params, (Spec::Free, &[]), |driver| {
         assert_eq!((driver.starts(), driver.call.wake_at()), (vec![0.0], None));
         driver.report(1, FAILED);
         driver.pass(at(100));
@@ -168,7 +168,7 @@ fn hedging_stop_reason_is_the_first_that_stopped_it() {
         assert_eq!(driver.stop_reason(), Some(StopReason::ServerRefused));
     });
     let spec = Spec::Budget { reserve: 1.0, ratio: 0.0 };
-    run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
+    run_call(HEDGED, CallParams::default(), (spec, &[]), |driver| {
         driver.pass(at(20));
         driver.report(1, stop);
         driver.report(2, stop);
@@ -187,7 +187,7 @@ fn hedging_starts_are_in_order_when_slots_are_reused() {
         Rules { hedge: Some(Duration::ZERO), attempts: Some(3), transparent_retries: true, ..BASE };
     let (policy, shared) = (policy(rules), Spec::Free.build());
     let mut env = TestEnvironment::with_later(&Spec::Free, &shared, 1, &[false, true]);
-    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
+    let mut call = Call::<_>::begin(&policy, CallParams::default(), 0, &mut env);
     while call.command(&mut env).is_some() {}
     // The second waits for its transparent retry, the first has failed: its slot is free.
     call.outcome(1, proven(Proof::Unsent), 0, &mut env);
@@ -213,7 +213,7 @@ fn hedging_running_attempts_are_listed_in_start_order() {
     let rules =
         Rules { hedge: Some(Duration::ZERO), attempts: Some(3), transparent_retries: true, ..BASE };
     hedge(rules, |driver| {
-        let order = |driver: &TestDriver<'_, '_, '_, 4>| {
+        let order = |driver: &TestDriver<'_, '_, '_>| {
             let next = |last: Option<(u32, usize)>| {
                 driver.call.running_after(last.map_or(0, |(attempt, _)| attempt))
             };
@@ -234,7 +234,7 @@ fn hedging_running_attempts_are_listed_in_start_order() {
 fn hedging_slot_out_of_range_runs_nothing() {
     // G2: the maximum number of slots.
     let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(32), ..BASE };
-    run_call::<LIVE_MAX>(rules, CallParams::default(), (Spec::Free, &[]), |driver| {
+    run_call(rules, CallParams::default(), (Spec::Free, &[]), |driver| {
         assert!((0..LIVE_MAX).all(|slot| driver.call.is_running(slot)));
         for slot in [LIVE_MAX, LIVE_MAX + 1, 64, usize::MAX] {
             assert!(!driver.call.is_running(slot), "{slot}");
@@ -250,7 +250,7 @@ fn hedging_paid_start_waits_for_pushback() {
     let policy = policy(HEDGED);
     let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
     let mut env = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
-    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
+    let mut call = Call::<_>::begin(&policy, CallParams::default(), 0, &mut env);
     while call.command(&mut env).is_some() {}
     assert!(call.wake_once(at(10), &mut env));
     while call.command(&mut env).is_some() {}
@@ -268,7 +268,7 @@ fn hedging_paid_start_is_charged_once() {
     let policy = policy(HEDGED);
     let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
     let mut env = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
-    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
+    let mut call = Call::<_>::begin(&policy, CallParams::default(), 0, &mut env);
     while call.command(&mut env).is_some() {}
     assert!(call.wake_once(at(10), &mut env));
     while call.command(&mut env).is_some() {}

@@ -18,7 +18,7 @@ fn idempotency_non_idempotent_call_retries_only_with_proof() {
     ];
     for (failure, repeated) in table {
         let once = CallParams { idempotent: false, ..CallParams::default() };
-        run_call::<1>(BASE, once, (Spec::Free, &[]), |driver| {
+        run_call(BASE, once, (Spec::Free, &[]), |driver| {
             driver.report(1, failed_with(failure));
             let end = if repeated { None } else { Some((StopReason::NotIdempotent, Some(1))) };
             assert_eq!(driver.ended(), end, "{failure:?}");

@@ -77,7 +77,7 @@ fn pushback_keeps_a_hedge_waiting_for_the_throttle() {
     let spec = Spec::Costs(COSTS);
     for (pushback, third_start) in [(3, 15), (25, 35)] {
         let rules = Rules { hedge: Some(ms(5)), ..BASE };
-        run_call::<4>(rules, CallParams::default(), (spec, &[]), |driver| {
+        run_call(rules, CallParams::default(), (spec, &[]), |driver| {
             // The first hedge withdraws 10 tokens at 5 ms; the second at 10 ms finds 5 and owes 5
             // until 15 ms.
             driver.reach(10);
@@ -93,7 +93,7 @@ fn pushback_keeps_a_hedge_waiting_for_the_throttle() {
     }
     // The same while the throttle's answer is deferred.
     let spec = Spec::Budget { reserve: 1.0, ratio: 0.0 };
-    run_call::<4>(HEDGED, CallParams::default(), (spec, &[true]), |driver| {
+    run_call(HEDGED, CallParams::default(), (spec, &[true]), |driver| {
         driver.reach(10);
         driver.wake();
         driver.report(1, failed_with(Failure::server().retry_after(ms(20))));

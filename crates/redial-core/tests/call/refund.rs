@@ -3,7 +3,7 @@
 use super::*;
 
 /// Runs a call whose first retry is paid for and waits at time 0.
-fn waiting(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 1>)) {
+fn waiting(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_>)) {
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.0 };
     run_call(rules, CallParams::default(), (spec, &[]), |driver| {
         driver.report(1, FAILED);
@@ -20,7 +20,7 @@ fn refund_after_cancellation_counts_no_failure() {
         assert_eq!(driver.ended(), Some((StopReason::Cancelled, None)));
     });
     let spec = Spec::Tokens { max: 10.0, ratio: 1.0 };
-    run_call::<1>(BASE, CallParams::default(), (spec, &[]), |driver| {
+    run_call(BASE, CallParams::default(), (spec, &[]), |driver| {
         driver.cancel();
         assert_eq!((driver.tokens(), driver.env.failed), (10.0, 0), "never a failure");
     });
@@ -33,7 +33,7 @@ fn refund_when_a_call_is_dropped() {
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.0 };
     let (policy, mut model) = (policy(BASE), Model::new(spec));
     let env = TestEnvironment::new(&spec, &shared, 1);
-    let mut driver = TestDriver::<1>::begin(&policy, CallParams::default(), 0, env, &mut model);
+    let mut driver = TestDriver::begin(&policy, CallParams::default(), 0, env, &mut model);
     driver.report(1, FAILED);
     assert_eq!(shared.tokens(0), Some(1.0));
     driver.drop_call();
@@ -80,16 +80,15 @@ fn refund_when_debt_would_exceed_the_deadline() {
 #[test]
 fn refund_of_a_grant_that_arrives_too_late() {
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.0 };
-    let cancelled = |driver: &mut TestDriver<'_, '_, '_, 4>| driver.cancel();
-    let won = |driver: &mut TestDriver<'_, '_, '_, 4>| driver.report(1, Directive::Succeed);
-    let committed = |driver: &mut TestDriver<'_, '_, '_, 4>| driver.headers(driver.slot(1));
-    let refused = |driver: &mut TestDriver<'_, '_, '_, 4>| {
+    let cancelled = |driver: &mut TestDriver<'_, '_, '_>| driver.cancel();
+    let won = |driver: &mut TestDriver<'_, '_, '_>| driver.report(1, Directive::Succeed);
+    let committed = |driver: &mut TestDriver<'_, '_, '_>| driver.headers(driver.slot(1));
+    let refused = |driver: &mut TestDriver<'_, '_, '_>| {
         driver.report(1, failed_with(Failure::server().stop()));
     };
-    let ways: [&dyn Fn(&mut TestDriver<'_, '_, '_, 4>); 4] =
-        [&cancelled, &won, &committed, &refused];
+    let ways: [&dyn Fn(&mut TestDriver<'_, '_, '_>); 4] = [&cancelled, &won, &committed, &refused];
     for (i, way) in ways.into_iter().enumerate() {
-        run_call::<4>(HEDGED, CallParams::default(), (spec, &[true]), |driver| {
+        run_call(HEDGED, CallParams::default(), (spec, &[true]), |driver| {
             driver.pass(at(10));
             assert!(driver.awaiting.is_some(), "the hedge has requested its grant");
             way(driver);
@@ -106,7 +105,7 @@ fn refund_of_a_grant_that_arrives_too_late() {
 #[test]
 fn refund_of_hedge_waiting_for_debt_when_call_ends() {
     let spec = Spec::Costs(CostBucketConfig { capacity: 10.0, success: 0.0, ..COSTS });
-    let ways: [&dyn Fn(&mut TestDriver<'_, '_, '_, 4>); 4] = [
+    let ways: [&dyn Fn(&mut TestDriver<'_, '_, '_>); 4] = [
         &|driver| driver.report(1, Directive::Succeed),
         &|driver| driver.report(1, Directive::Fail),
         &|driver| {
@@ -117,7 +116,7 @@ fn refund_of_hedge_waiting_for_debt_when_call_ends() {
     ];
     for (i, way) in ways.into_iter().enumerate() {
         let rules = Rules { hedge: Some(Duration::ZERO), ..BASE };
-        run_call::<4>(rules, CallParams::default(), (spec, &[]), |driver| {
+        run_call(rules, CallParams::default(), (spec, &[]), |driver| {
             // The second attempt withdrew all tokens; the third borrows the tokens of the next 10
             // ms.
             assert_eq!((driver.starts(), driver.tokens()), (vec![0.0, 0.0], -10.0));
@@ -132,7 +131,7 @@ fn refund_of_hedge_waiting_for_debt_when_call_ends() {
 
 /// Runs a hedged call whose driver takes one start at a time, so that another input comes before
 /// the next; the budget holds four.
-fn one_at_a_time(delay: Duration, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
+fn one_at_a_time(delay: Duration, steps: impl FnOnce(&mut TestDriver<'_, '_, '_>)) {
     let spec = Spec::Budget { reserve: 4.0, ratio: 0.0 };
     let rules = Rules { hedge: Some(delay), deadline: Some(ms(100)), ..BASE };
     let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
@@ -144,7 +143,7 @@ fn one_at_a_time(delay: Duration, steps: impl FnOnce(&mut TestDriver<'_, '_, '_,
 }
 
 /// All ways in which a call can end before the driver takes the next start.
-const ENDS: [fn(&mut TestDriver<'_, '_, '_, 4>); 4] = [
+const ENDS: [fn(&mut TestDriver<'_, '_, '_>); 4] = [
     |driver| driver.report(1, Directive::Succeed),
     |driver| driver.report(1, Directive::Fail),
     |driver| driver.cancel(),
@@ -184,7 +183,7 @@ fn refund_of_hedge_paid_but_not_started() {
     // The second attempt fails, and the hedge that follows is paid for but not taken.
     let policy = policy(Rules { hedge: Some(ms(10)), deadline: Some(ms(100)), ..BASE });
     let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
-    let ends: [fn(&mut Call<&Policy, 4>, &mut TestEnvironment<'_>); 4] = [
+    let ends: [fn(&mut Call<&Policy>, &mut TestEnvironment<'_>); 4] = [
         |call, env| call.outcome(0, Directive::Succeed.into(), at(11), env),
         |call, env| call.outcome(0, Directive::Fail.into(), at(11), env),
         |call, env| call.cancel(at(11), env),
@@ -192,7 +191,7 @@ fn refund_of_hedge_paid_but_not_started() {
     ];
     for (i, end) in ends.into_iter().enumerate() {
         let mut env = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
-        let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
+        let mut call = Call::<_>::begin(&policy, CallParams::default(), 0, &mut env);
         while call.command(&mut env).is_some() {}
         assert!(call.wake_once(at(10), &mut env));
         while call.command(&mut env).is_some() {}

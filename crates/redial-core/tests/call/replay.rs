@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn replay_loss_is_recorded_once_and_not_after_commit() {
-    let not_replayable = |driver: &TestDriver<'_, '_, '_, 1>| {
+    let not_replayable = |driver: &TestDriver<'_, '_, '_>| {
         driver.env.call_log.iter().filter(|(_, event)| *event == Event::NotReplayable).count()
     };
     retry(BASE, |driver| {
@@ -82,7 +82,7 @@ fn replay_limit_keeps_transparent_retry_when_hedge_is_refused() {
     shared.failed();
     model.failed();
     let (policy, env) = (policy(rules), TestEnvironment::new(&spec, &shared, 1));
-    let mut driver = TestDriver::<4>::begin(&policy, CallParams::default(), 0, env, &mut model);
+    let mut driver = TestDriver::begin(&policy, CallParams::default(), 0, env, &mut model);
     driver.report(1, proven(Proof::Unsent));
     driver.report(2, proven(Proof::Unsent));
     driver.not_replayable(None);
@@ -97,7 +97,7 @@ fn replay_limit_keeps_transparent_retry_when_hedge_is_refused() {
 fn replay_impossible_from_the_start_makes_one_attempt() {
     let not_replayable = CallParams { not_replayable: true, ..CallParams::default() };
     for rules in [BASE, HEDGED, Rules { transparent_retries: true, ..BASE }] {
-        run_call::<4>(rules, not_replayable, (Spec::Free, &[]), |driver| {
+        run_call(rules, not_replayable, (Spec::Free, &[]), |driver| {
             assert!(driver.call.is_committed());
             assert_eq!(driver.call.wake_at(), None);
             driver.report(1, proven(Proof::Unsent));

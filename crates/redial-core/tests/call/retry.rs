@@ -10,8 +10,3 @@ fn retry_with_zero_delay_starts_without_a_timer() {
         assert_eq!((driver.numbers(), driver.call.wake_at()), (vec![1, 2], None));
     });
 }
-
-#[test]
-fn retry_counters_are_24_bytes() {
-    assert_eq!(size_of::<CallCounters>(), 24);
-}

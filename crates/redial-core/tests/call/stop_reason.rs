@@ -25,16 +25,14 @@ fn stop_reason_is_the_first_that_applies() {
         };
         let attempts = if holds(StopReason::AttemptsExhausted) { 3 } else { 4 };
         let rules = Rules { attempts: Some(attempts), limits, jitter: Jitter::Full, ..BASE };
-        let mut counters = CallCounters { attempts: 3, waited: at(5), ..CallCounters::new(0) };
-        let flags = [
-            (StopReason::Committed, CallCounters::COMMITTED),
-            (StopReason::StrategyDeclined, CallCounters::USES_STRATEGY),
-            (StopReason::NotIdempotent, CallCounters::NOT_IDEMPOTENT),
-        ];
-        flags
-            .into_iter()
-            .filter(|(stop_reason, _)| holds(*stop_reason))
-            .for_each(|(_, bit)| counters.set(bit));
+        let mut counters = CallCounters {
+            attempts: 3,
+            waited: at(5),
+            committed: holds(StopReason::Committed),
+            uses_strategy: holds(StopReason::StrategyDeclined),
+            idempotent: !holds(StopReason::NotIdempotent),
+            ..CallCounters::new(0)
+        };
         let failure = if holds(StopReason::ServerRefused) {
             Failure::server().stop()
         } else {

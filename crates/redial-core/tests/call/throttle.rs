@@ -19,7 +19,7 @@ fn throttle_never_delays_or_refuses_a_first_attempt() {
         model.withdraw(FailureKind::Timeout, 0, grant);
         let env = TestEnvironment::new(&spec, &shared, 1);
         let policy = policy(BASE);
-        let mut driver = TestDriver::<1>::begin(&policy, CallParams::default(), 0, env, &mut model);
+        let mut driver = TestDriver::begin(&policy, CallParams::default(), 0, env, &mut model);
         assert_eq!((driver.starts(), driver.env.asked.len()), (vec![0.0], 0), "{spec:?}");
         driver.cancel();
     }
@@ -28,7 +28,7 @@ fn throttle_never_delays_or_refuses_a_first_attempt() {
 #[test]
 fn throttle_budget_charges_retries_and_hedges_and_success_refills() {
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.1 };
-    run_call::<1>(BASE, CallParams::default(), (spec, &[]), |driver| {
+    run_call(BASE, CallParams::default(), (spec, &[]), |driver| {
         driver.report(1, FAILED);
         driver.pass(at(10));
         driver.report(2, FAILED);
@@ -37,7 +37,7 @@ fn throttle_budget_charges_retries_and_hedges_and_success_refills() {
         driver.report(3, FAILED);
         assert_eq!(driver.ended(), Some((StopReason::Throttled, Some(3))));
     });
-    run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
+    run_call(HEDGED, CallParams::default(), (spec, &[]), |driver| {
         driver.pass(at(30));
         assert_eq!((driver.starts(), driver.tokens()), (vec![0.0, 10.0, 20.0], 0.0));
         driver.report(2, Directive::Succeed);
@@ -56,9 +56,9 @@ fn throttle_cost_success_refunds_last_retry_or_adds_one() {
     });
     let (shared, mut model) = (spec.build(), Model::new(spec));
     let policy = policy(BASE);
-    let mut call = |steps: &dyn Fn(&mut TestDriver<'_, '_, '_, 1>)| {
+    let mut call = |steps: &dyn Fn(&mut TestDriver<'_, '_, '_>)| {
         let env = TestEnvironment::new(&spec, &shared, 1);
-        let mut driver = TestDriver::<1>::begin(&policy, CallParams::default(), 0, env, &mut model);
+        let mut driver = TestDriver::begin(&policy, CallParams::default(), 0, env, &mut model);
         steps(&mut driver);
         driver.check_after_end();
         driver.tokens()
@@ -91,7 +91,7 @@ fn throttle_cost_success_refunds_last_hedge_whichever_won() {
         empty: WhenEmpty::Fail,
         ..CostBucketConfig::STANDARD
     });
-    run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
+    run_call(HEDGED, CallParams::default(), (spec, &[]), |driver| {
         driver.pass(at(10));
         assert_eq!(driver.tokens(), 40.0, "started by the hedging delay");
         driver.report(2, FAILED);
@@ -99,7 +99,7 @@ fn throttle_cost_success_refunds_last_hedge_whichever_won() {
         driver.report(1, Directive::Succeed);
         assert_eq!(driver.tokens(), 40.0);
     });
-    run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
+    run_call(HEDGED, CallParams::default(), (spec, &[]), |driver| {
         driver.report(1, failed_with(Failure::server().retry_after(ms(1))));
         driver.pass(at(1));
         assert_eq!(driver.tokens(), 40.0, "started by a hint");
@@ -148,7 +148,7 @@ fn throttle_cost_bucket_that_does_not_lend_refuses() {
     // 4 of 10 tokens are left; the delay refills 1, or the 2 that are needed.
     for (pause, stop_reason) in [(1, Some(StopReason::Throttled)), (2, None)] {
         let rules = Rules { backoff: Backoff::Constant(ms(pause)), ..BASE };
-        run_call::<1>(rules, CallParams::default(), (spec, &[]), |driver| {
+        run_call(rules, CallParams::default(), (spec, &[]), |driver| {
             driver.report(1, FAILED);
             driver.pass(at(pause));
             driver.report(2, FAILED);
@@ -183,7 +183,7 @@ fn throttle_debt_is_waited_for_before_or_after_backoff() {
 
 #[test]
 fn throttle_deferred_answer_is_visible_while_pending() {
-    run_call::<1>(BASE, CallParams::default(), (Spec::Free, &[true]), |driver| {
+    run_call(BASE, CallParams::default(), (Spec::Free, &[true]), |driver| {
         assert!(!driver.call.awaits_grant());
         driver.report(1, FAILED);
         assert!(driver.call.awaits_grant());
@@ -197,7 +197,7 @@ fn throttle_deferred_answer_is_visible_while_pending() {
 fn throttle_tokens_count_a_failure_before_comparing() {
     // G11: of 4 tokens the second failure leaves 2, which is not more than half.
     let spec = Spec::Tokens { max: 4.0, ratio: 0.1 };
-    run_call::<1>(BASE, CallParams::default(), (spec, &[]), |driver| {
+    run_call(BASE, CallParams::default(), (spec, &[]), |driver| {
         driver.report(1, FAILED);
         assert_eq!((driver.tokens(), driver.ended()), (3.0, None));
         driver.pass(at(10));
@@ -221,7 +221,7 @@ fn throttle_tokens_drain_once_per_failure() {
         ("not listed, do not retry", BASE, false, drains, 99.0),
     ];
     for (name, rules, headers, classification, left) in table {
-        run_call::<4>(rules, CallParams::default(), (spec, &[]), |driver| {
+        run_call(rules, CallParams::default(), (spec, &[]), |driver| {
             if headers {
                 driver.headers(driver.slot(1));
             }
@@ -231,23 +231,18 @@ fn throttle_tokens_drain_once_per_failure() {
         });
     }
     // Asking a strategy does not count the failure twice.
-    run_call::<1>(
-        Rules { uses_strategy: true, ..BASE },
-        CallParams::default(),
-        (spec, &[]),
-        |driver| {
-            driver.report(1, FAILED);
-            driver.answer(Advice::After(0));
-            assert_eq!(driver.tokens(), 99.0);
-        },
-    );
+    run_call(Rules { uses_strategy: true, ..BASE }, CallParams::default(), (spec, &[]), |driver| {
+        driver.report(1, FAILED);
+        driver.answer(Advice::After(0));
+        assert_eq!(driver.tokens(), 99.0);
+    });
 }
 
 #[test]
 fn throttle_tokens_decide_when_a_hedge_is_due() {
     // G14: the failure that starts the hedge counts, and so do earlier failures of other calls.
     let spec = Spec::Tokens { max: 2.0, ratio: 0.1 };
-    run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
+    run_call(HEDGED, CallParams::default(), (spec, &[]), |driver| {
         driver.reach(10);
         driver.wake();
         assert_eq!(driver.starts(), [0.0, 10.0], "two of two tokens are enough");
@@ -261,7 +256,7 @@ fn throttle_tokens_decide_when_a_hedge_is_due() {
         driver.report(2, Directive::Succeed);
         assert_eq!(driver.ended(), Some((StopReason::Succeeded, Some(2))));
     });
-    run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
+    run_call(HEDGED, CallParams::default(), (spec, &[]), |driver| {
         driver.report(1, FAILED);
         assert_eq!(driver.ended(), Some((StopReason::Throttled, Some(1))), "no attempt is running");
     });

@@ -25,7 +25,7 @@ fn timers_due_together_fire_by_number_and_hedge_last() {
 // Decision P4.
 #[test]
 fn timers_fire_in_order_of_time_then_number() {
-    let timed_out = |driver: &TestDriver<'_, '_, '_, 4>| -> Vec<u32> {
+    let timed_out = |driver: &TestDriver<'_, '_, '_>| -> Vec<u32> {
         let timed_out = |(_, event): &(Ns, Event)| match event {
             Event::AttemptTimedOut { attempt } => Some(*attempt),
             _ => None,

@@ -70,7 +70,7 @@ fn transparent_retry_uses_no_attempt_token_or_policy() {
     // G29: a call without a policy has a single attempt.
     let spec = Spec::Tokens { max: 2.0, ratio: 0.1 };
     let rules = Rules { attempts: Some(1), ..TRANSPARENT };
-    run_call::<1>(rules, CallParams::default(), (spec, &[]), |driver| {
+    run_call(rules, CallParams::default(), (spec, &[]), |driver| {
         let pushed_back = Classification {
             directive: Directive::Retry(Failure::client().at(Stage::Unsent).retry_after(ms(77))),
             ..proven(Proof::Unsent)
@@ -105,7 +105,7 @@ fn transparent_retry_stops_after_commit_or_when_disabled() {
 fn transparent_retry_is_allowed_for_non_idempotent_calls() {
     // G29 with P8: the proof shows that the attempt did not run.
     let once = CallParams { idempotent: false, ..CallParams::default() };
-    run_call::<1>(TRANSPARENT, once, (Spec::Free, &[]), |driver| {
+    run_call(TRANSPARENT, once, (Spec::Free, &[]), |driver| {
         driver.report(1, proven(Proof::Unprocessed));
         driver.report(2, Directive::Succeed);
         assert_eq!(driver.ended(), Some((StopReason::Succeeded, Some(2))));
@@ -117,7 +117,7 @@ fn transparent_retry_ready_to_start_has_no_timer() {
     let (policy, shared) =
         (policy(Rules { transparent_retries: true, ..BASE }), Spec::Free.build());
     let mut env = TestEnvironment::new(&Spec::Free, &shared, 1);
-    let mut call = Call::<_, 1>::begin(&policy, CallParams::default(), 0, &mut env);
+    let mut call = Call::<_>::begin(&policy, CallParams::default(), 0, &mut env);
     assert!(matches!(call.command(&mut env), Some(Command::Start(_))));
     call.outcome(0, proven(Proof::Unsent), at(5), &mut env);
     assert_eq!((call.started(), call.wake_at()), (1, None), "it is a command");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redial_core::{
     Advice, Bucket, Call, CallParams, Classification, Command, Cost, End, Event, Failure,
-    FailureKind, Grant, Ns, Policy, Start, StopReason,
+    FailureKind, Grant, LIVE_MAX, Ns, Policy, Start, StopReason,
 };
 
 use super::invariants::InvariantChecker;
@@ -15,16 +15,16 @@ use super::{Model, Shared, Spec, TestEnvironment};
 const TIMERS_MAX: usize = 10_000;
 
 /// Drives one call on virtual time.
-pub(crate) struct TestDriver<'p, 't, 'm, const LIVE: usize> {
+pub(crate) struct TestDriver<'p, 't, 'm> {
     policy: &'p Policy,
-    pub(crate) call: Call<&'p Policy, LIVE>,
+    pub(crate) call: Call<&'p Policy>,
     pub(crate) env: TestEnvironment<'t>,
     model: &'m mut Model,
     invariants: InvariantChecker<'p>,
     read: usize,
     pub(crate) now: Ns,
     /// The running attempts by slot.
-    pub(crate) running: [Option<u32>; LIVE],
+    pub(crate) running: [Option<u32>; LIVE_MAX],
     /// Starts that the test has not processed yet.
     pub(crate) started: Vec<Start>,
     /// Attempts in the order of their start commands.
@@ -44,7 +44,7 @@ pub(crate) enum Starts {
     One,
 }
 
-impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
+impl<'p, 't, 'm> TestDriver<'p, 't, 'm> {
     /// Starts a call.
     pub(crate) fn begin(
         policy: &'p Policy,
@@ -71,10 +71,10 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
             call,
             env,
             model,
-            invariants: InvariantChecker::new(policy, LIVE, params),
+            invariants: InvariantChecker::new(policy, params),
             read: 0,
             now,
-            running: [None; LIVE],
+            running: [None; LIVE_MAX],
             started: Vec::new(),
             start_order: Vec::new(),
             asking: None,
@@ -89,7 +89,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
 
     /// The slots of running attempts.
     pub(crate) fn slots(&self) -> Vec<usize> {
-        (0..LIVE).filter(|&slot| self.running[slot].is_some()).collect()
+        (0..LIVE_MAX).filter(|&slot| self.running[slot].is_some()).collect()
     }
 
     pub(crate) fn outcome(&mut self, slot: usize, classification: impl Into<Classification>) {
@@ -115,7 +115,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         // A new attempt has no timer that is due now, so each slot fires at most once, and so does
         // the timer that follows it. The exception is an attempt timeout of zero.
         let at_once = self.policy.rules().attempt_timeout == Some(Duration::ZERO);
-        for _ in 0..2 * LIVE + 2 {
+        for _ in 0..2 * LIVE_MAX + 2 {
             if !self.wake_once() {
                 return;
             }
@@ -275,7 +275,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
     pub(crate) fn check_after_end(&mut self) {
         let end = self.end.expect("every call ends");
         let length = self.env.call_log.len();
-        for slot in 0..LIVE {
+        for slot in 0..LIVE_MAX {
             self.call.committed(slot, self.now, &mut self.env);
             self.call.not_replayable(Some(slot), self.now, &mut self.env);
         }
@@ -316,7 +316,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         );
         let running: Vec<_> = self.slots();
         assert_eq!(running.len(), invariants.running(), "the driver and the events disagree");
-        for slot in 0..LIVE {
+        for slot in 0..LIVE_MAX {
             assert_eq!(self.call.is_running(slot), self.running[slot].is_some(), "slot {slot}");
         }
         assert_eq!(self.call.started() as usize, invariants.started());

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use redial_core::{
     Advice, AttemptTimeoutAction, CallParams, ChargeAt, Cost, DeadlineAction, Directive, Event,
-    Failure, FailureKind, Grant, HedgeDelay, Hint, LastDelayAction, LimitBasis, NEVER, Ns, Policy,
-    Proof, StopReason, ns,
+    Failure, FailureKind, Grant, HedgeDelay, Hint, LIVE_MAX, LastDelayAction, LimitBasis, NEVER,
+    Ns, Policy, Proof, StopReason, ns,
 };
 
 use super::Model;
@@ -37,7 +37,6 @@ struct PendingGrant {
 #[derive(Debug)]
 pub(crate) struct InvariantChecker<'p> {
     policy: &'p Policy,
-    slots: usize,
     uses_strategy: bool,
     /// The hedging delay of the call, and whether it was recorded.
     hedge: Option<HedgeDelay>,
@@ -85,11 +84,10 @@ pub(crate) struct InvariantChecker<'p> {
 }
 
 impl<'p> InvariantChecker<'p> {
-    /// A checker for a call with this many slots.
-    pub(crate) fn new(policy: &'p Policy, slots: usize, params: CallParams) -> Self {
+    /// A checker for a call.
+    pub(crate) fn new(policy: &'p Policy, params: CallParams) -> Self {
         InvariantChecker {
             policy,
-            slots,
             uses_strategy: params.uses_strategy || policy.rules().uses_strategy,
             hedge: params.hedge,
             hedge_recorded: false,
@@ -267,7 +265,7 @@ impl<'p> InvariantChecker<'p> {
         assert_eq!(attempt as usize, self.attempts.len(), "attempts are named in order");
         assert_eq!(self.committed, None, "a start after the commit");
         assert!(first || at < self.deadline, "a start at the deadline");
-        assert!(self.running() <= self.slots, "more attempts than slots");
+        assert!(self.running() <= LIVE_MAX, "more attempts than slots");
         if number <= self.numbers {
             let waiting = self.pending_retries.iter().position(|(of, _)| *of == number);
             let waiting = waiting.expect("a number reused without a transparent retry");
@@ -458,7 +456,7 @@ impl<'p> InvariantChecker<'p> {
             StopReason::NotIdempotent => assert!(!self.idempotent),
             StopReason::ServerRefused => assert!(self.stop_seen),
             StopReason::AttemptsExhausted if hedged => {
-                assert!(self.numbers >= rules.attempts.unwrap().min(self.slots as u32));
+                assert!(self.numbers >= rules.attempts.unwrap().min(LIVE_MAX as u32));
             }
             StopReason::AttemptsExhausted => assert_eq!(Some(self.numbers), rules.attempts),
             StopReason::SoftLimit => assert!(spent >= ns(rules.limits.soft.unwrap())),

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use redial_core::{
-    Call, CallParams, Command, Cost, Environment, Event, Grant, LIVE_MAX, Ns, Policy, StopReason,
-    Withdrawal, duration,
+    Call, CallParams, Command, Cost, Environment, Event, Grant, Ns, Policy, StopReason, Withdrawal,
+    duration,
 };
 
 use super::CallLog;
@@ -130,7 +130,7 @@ impl CallLog {
             recorded.get(1 + initial().count()),
             Some((_, Event::CallEnded { stop_reason: StopReason::Cancelled, attempt: None }))
         );
-        let begin = if starts { Call::<_, LIVE_MAX>::begin } else { Call::cancelled_before_start };
+        let begin = if starts { Call::begin } else { Call::cancelled_before_start };
         let mut call = begin(policy, params, start, &mut env);
         let mut slots = vec![0; recorded.len() + 1];
         let mut checked = 0;

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Call, CallEnvironment, CallParams, Command, Directive, Failure, Grant, LIVE_MAX, NEVER,
-    Ns, Start, duration, ns,
+    Advice, Call, CallEnvironment, CallParams, CallStep, Command, Cost, Directive, Failure, Grant,
+    LIVE_MAX, NEVER, Ns, RunCommands, Start, duration, ns, run_commands,
 };
 
 use super::context::{Draws, ScriptContext};
@@ -30,7 +30,7 @@ enum PendingAnswer {
 /// One call of a play.
 pub(super) struct ScriptedCall<'a> {
     script: &'a Script<'a>,
-    call: Option<Call<&'a redial_core::Policy, LIVE_MAX>>,
+    call: Option<Call<&'a redial_core::Policy>>,
     env: CallEnvironment<Handle, ScriptContext<'a>>,
     began: Ns,
     /// The attempt in each slot.
@@ -236,21 +236,10 @@ impl<'a> ScriptedCall<'a> {
     }
 
     fn run_commands(&mut self, now: Ns, queue: &mut EventQueue) {
-        while let Some(call) = &mut self.call
-            && let Some(command) = call.command(&mut self.env)
-        {
-            match command {
-                Command::Cancel(slot) => {
-                    let written = self.messages.written;
-                    record_sent(&mut self.running, &mut self.sent, self.script, written, slot);
-                }
-                Command::Start(start) => self.start(start, now, queue),
-                Command::Ask(failure) => self.ask_strategy(failure, now),
-                Command::Await(cost) => {
-                    let later = self.env.throttle().later(cost);
-                    self.pending_answer = Some(PendingAnswer::Throttle(later));
-                }
-                Command::End(_) => {
+        while let Some(step) = run_commands(&mut ScriptedDriver { call: self, now }) {
+            match step {
+                CallStep::Start(start) => self.start(start, now, queue),
+                CallStep::End(_) => {
                     self.pending_answer = None;
                     self.ended_nth = Some(queue.ended());
                     self.tokens = self.env.throttle().tokens(now);
@@ -312,6 +301,30 @@ impl<'a> ScriptedCall<'a> {
         if let Some(call) = &mut self.call {
             call.answered(advice, now, &mut self.env);
         }
+    }
+}
+
+/// Carries out the commands of a scripted call at this time.
+struct ScriptedDriver<'d, 'a> {
+    call: &'d mut ScriptedCall<'a>,
+    now: Ns,
+}
+
+impl RunCommands for ScriptedDriver<'_, '_> {
+    fn command(&mut self) -> Option<Command> {
+        let ScriptedCall { call, env, .. } = &mut *self.call;
+        call.as_mut()?.command(env)
+    }
+    fn cancel(&mut self, slot: usize) {
+        let ScriptedCall { running, sent, script, messages, .. } = &mut *self.call;
+        record_sent(running, sent, script, messages.written, slot);
+    }
+    fn ask(&mut self, failure: Failure) {
+        self.call.ask_strategy(failure, self.now);
+    }
+    fn await_grant(&mut self, cost: Cost) {
+        let later = self.call.env.throttle().later(cost);
+        self.call.pending_answer = Some(PendingAnswer::Throttle(later));
     }
 }
 

@@ -226,6 +226,61 @@ fn panic_in_sleeper_refunds_the_token() {
     }
 }
 
+/// A clock that panics when it is read for the second time.
+struct PanickingClock(std::cell::Cell<u32>);
+
+impl Sleeper for PanickingClock {
+    type Sleep = std::future::Ready<()>;
+    fn now(&self) -> Ns {
+        self.0.set(self.0.get() + 1);
+        assert!(self.0.get() != 2, "intended");
+        0
+    }
+    fn sleep_until(&self, _: Ns) -> Self::Sleep {
+        std::future::ready(())
+    }
+}
+
+#[test]
+fn panic_that_was_caught_leaves_a_call_that_can_only_be_dropped() {
+    let policy = ten();
+    let mut calls = 0;
+    let operation = || {
+        calls += 1;
+        async { Err::<(), _>(()) }
+    };
+    let call = policy.retry(operation).when(|()| true).not_idempotent();
+    let mut call = Box::pin(call.sleeping_on(PanickingClock(Default::default())).into_future());
+    assert_eq!(panics(|| poll(call.as_mut())), "intended");
+    for _ in 0..3 {
+        assert_eq!(panics(|| poll(call.as_mut())), "polled after completion");
+    }
+    drop(call);
+    assert_eq!((calls, policy.tokens(0)), (1, Some(10.0)));
+}
+
+// One level of recursion per attempt would need 100 times the size of the operation.
+#[test]
+fn retry_of_a_large_operation_needs_no_stack_per_attempt() {
+    let retries = || {
+        let policy = Policy::immediate().attempts(100).throttle(redial::Throttle::none());
+        let policy = policy.try_build().expect("valid");
+        let large = || async {
+            let large = [1_u8; 16 * 1024];
+            std::future::ready(()).await;
+            Err::<(), _>(std::hint::black_box(large)[7])
+        };
+        let mut call = Box::pin(policy.retry(large).when(|_| true).into_future());
+        loop {
+            if let Poll::Ready(result) = poll(call.as_mut()) {
+                return result.expect_err("it never succeeds").attempts();
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().stack_size(512 * 1024).spawn(retries);
+    assert_eq!(thread.expect("a thread").join().expect("no overflow"), 100);
+}
+
 #[test]
 fn panic_in_blocking_operation_cancels_the_call() {
     let policy = Policy::immediate().attempts(3).try_build().expect("valid");

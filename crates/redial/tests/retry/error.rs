@@ -138,7 +138,10 @@ fn error_boxed_can_be_returned_and_downcast() {
     assert!(error.last().expect("an error").downcast_ref::<io::Error>().is_some());
     let returned = || -> Result<(), Any> { Ok(call()?) };
     let returned = returned().expect_err("always busy");
-    assert_eq!(returned.to_string(), "busy (3 attempts in 20 ms; gave up: no attempt left)");
+    assert_eq!(
+        returned.to_string(),
+        "busy (3 attempts in at least 20 ms; gave up: no attempt left)"
+    );
     assert!(returned.source().expect("the error itself").is::<io::Error>());
     let inner = error.into_last().expect("an error").into_inner();
     assert!(inner.is::<io::Error>());
