@@ -313,8 +313,7 @@ where
                         engine.handle_outcome(0, directive, self.sleeper.now());
                         return self.run_machine(MachineCall::new(engine, Some(result)), cx);
                     }
-                    let handle = self.origin.handle();
-                    match plain.after_failure(&policy.core, &handle, &failure, self.sleeper) {
+                    match plain.after_failure(*self.origin, &failure, self.sleeper) {
                         Next::Start(number) => {
                             self.start_attempt(number, &mut starts);
                             continue;

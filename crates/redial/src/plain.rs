@@ -2,7 +2,7 @@
 //!
 //! Every call begins like this. A call whose policy needs more than counters (a deadline, hedging, an
 //! attempt timeout, a strategy) gets its state machine when its first timer fires or its first attempt
-//! fails. The module is generic over the sleeper only, so call sites share its code.
+//! fails. The module is generic over the sleeper and the kind of policy only, so call sites share its code.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,7 +15,7 @@ use redial_core::{
 };
 
 use crate::draws::draw;
-use crate::policy::Policy;
+use crate::policy::{Origin, Policy};
 use crate::report::Report;
 use crate::sleeper::Sleeper;
 use crate::throttle::Handle;
@@ -116,17 +116,17 @@ impl<S: Sleeper> SleepUntil<S> {
 
 /// The environment of a decision without the state machine. Its throttle is a budget, which answers at
 /// once.
-struct PlainEnvironment<'a> {
-    handle: &'a Handle,
+struct PlainEnvironment<G> {
+    origin: G,
     withdrawal: Option<Withdrawal>,
 }
 
-impl Environment for PlainEnvironment<'_> {
+impl<'p, G: Origin<'p>> Environment for PlainEnvironment<G> {
     fn draw(&mut self) -> f64 {
         draw()
     }
     fn withdraw(&mut self, cost: Cost, now: Ns) -> Grant {
-        self.withdrawal = self.handle.withdraw_from_budget(cost, now);
+        self.withdrawal = self.origin.withdraw(cost, now);
         self.withdrawal.map_or(Grant::Refused, Grant::Now)
     }
 }
@@ -193,14 +193,14 @@ impl<S: Sleeper> PlainCall<S> {
     /// Decides what follows a retryable failure of a call that needs no state machine.
     #[cold]
     #[inline(never)]
-    pub(crate) fn after_failure(
+    pub(crate) fn after_failure<'p>(
         &mut self,
-        policy: &redial_core::Policy,
-        handle: &Handle,
+        origin: impl Origin<'p>,
         failure: &Failure,
         sleeper: &S,
     ) -> Next {
-        let mut env = PlainEnvironment { handle, withdrawal: None };
+        let policy = &origin.policy().core;
+        let mut env = PlainEnvironment { origin, withdrawal: None };
         let start = self.start(sleeper);
         // Of a call that is retried at once only the number of attempts changes, and its decision does
         // not depend on the time.
@@ -227,7 +227,7 @@ impl<S: Sleeper> PlainCall<S> {
             counters.count();
             WaitsFor::Nothing
         } else {
-            let reserved = Reserved { handle: handle.clone(), withdrawal: env.withdrawal };
+            let reserved = Reserved { handle: origin.handle(), withdrawal: env.withdrawal };
             WaitsFor::NextAttempt(now.saturating_add(after), reserved)
         };
         match self {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redial_core::throttle::{Bucket, CallSite, RetryBudget};
-use redial_core::{Backoff, Jitter, Ns, PolicyError, Rules};
+use redial_core::{Backoff, Cost, Jitter, Ns, PolicyError, Rules, Withdrawal};
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::borrowing::BorrowingRetry;
@@ -48,6 +48,10 @@ pub trait Origin<'p>: Copy + sealed::Sealed {
     #[doc(hidden)]
     fn handle(self) -> Handle;
 
+    /// Withdraws the cost of a retry from the budget of a call without its state machine.
+    #[doc(hidden)]
+    fn withdraw(self, cost: Cost, now: Ns) -> Option<Withdrawal>;
+
     /// Reports a success to the throttle.
     #[doc(hidden)]
     fn succeeded(self);
@@ -71,6 +75,9 @@ impl<'p> Origin<'p> for &'p Policy {
     fn handle(self) -> Handle {
         self.handle.clone()
     }
+    fn withdraw(self, cost: Cost, now: Ns) -> Option<Withdrawal> {
+        self.handle.withdraw_from_budget(cost, now)
+    }
     #[inline(always)]
     fn succeeded(self) {
         self.handle.succeeded(None);
@@ -86,6 +93,9 @@ impl<'p> Origin<'p> for &'p Hedged {
     }
     fn handle(self) -> Handle {
         self.0.handle.clone()
+    }
+    fn withdraw(self, cost: Cost, now: Ns) -> Option<Withdrawal> {
+        self.0.handle.withdraw_from_budget(cost, now)
     }
     #[inline(always)]
     fn succeeded(self) {
@@ -108,6 +118,9 @@ impl<'p> Origin<'p> for Site {
     }
     fn handle(self) -> Handle {
         Handle::CallSite(self.0)
+    }
+    fn withdraw(self, cost: Cost, now: Ns) -> Option<Withdrawal> {
+        Handle::CallSite(self.0).withdraw_from_budget(cost, now)
     }
     #[inline(always)]
     fn succeeded(self) {
