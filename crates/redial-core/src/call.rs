@@ -16,8 +16,8 @@
 //! # Order of calls
 //!
 //! After each input the driver runs commands from [`Call::command`] until it returns `None`, then
-//! sets its timer to [`Call::wake_at`]. [`poll_step`] is that loop, and [`run_commands`] its part
-//! without timers: a [`Driver`] says how to cancel an attempt, ask a strategy, and wait. Inputs with the same timestamp go in this order: outcomes,
+//! sets its timer to [`Call::wake_at`]. [`PollLoop`] is that loop, and [`run_commands`] its part
+//! without timers: a [`Driver`] says how to ask a strategy and how to wait. Inputs with the same timestamp go in this order: outcomes,
 //! then [`Call::not_replayable`], then [`Call::wake_once`] (which checks the deadline before the
 //! other timers), then [`Call::cancel`] (decision P4).
 //!
@@ -45,7 +45,7 @@ mod retry;
 mod transparent_retry;
 
 pub use command::{Command, End, Start};
-pub use driver::{CallStep, Driver, RunCommands, poll_step, run_commands};
+pub use driver::{CallStep, Driver, PollLoop, PollStep, RunCommands, run_commands};
 pub use first_attempt::FirstAttempt;
 pub use hedging::HedgeDelay;
 

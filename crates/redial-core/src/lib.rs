@@ -54,8 +54,8 @@ mod time;
 
 pub use backoff::{Backoff, CONTROLLED, Step};
 pub use call::{
-    Call, CallParams, CallStep, Command, Driver, End, FirstAttempt, HedgeDelay, LIVE_MAX,
-    RunCommands, Start, poll_step, run_commands,
+    Call, CallParams, CallStep, Command, Driver, End, FirstAttempt, HedgeDelay, LIVE_MAX, PollLoop,
+    PollStep, RunCommands, Start, run_commands,
 };
 pub use counters::CallCounters;
 pub use decide::{Advice, Verdict, decide};

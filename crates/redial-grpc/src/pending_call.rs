@@ -178,13 +178,20 @@ where
     /// Runs the state machine's commands until an attempt has started (true), no command is left (false)
     /// or the call has ended.
     fn run_commands(&mut self, first: FirstFuture<'_, S, B>) -> ControlFlow<End, bool> {
-        let started = match run_commands(&mut Commands { call: self, first }) {
-            Some(CallStep::End(end)) => return ControlFlow::Break(end),
-            Some(CallStep::Start(start)) => {
-                self.start(start.into());
-                true
+        let mut first = first;
+        let started = loop {
+            match run_commands(&mut Commands(&mut self.call)) {
+                Some(CallStep::Cancel(slot)) => {
+                    let cancelled = self.drop_attempt(slot, first.as_mut());
+                    self.record_timeout(cancelled);
+                }
+                Some(CallStep::End(end)) => return ControlFlow::Break(end),
+                Some(CallStep::Start(start)) => {
+                    self.start(start.into());
+                    break true;
+                }
+                None => break false,
             }
-            None => false,
         };
         self.commit_replay_buffer();
         ControlFlow::Continue(started)
@@ -456,33 +463,12 @@ where
     }
 }
 
-/// Carries out the commands of a call before commit.
-struct Commands<'a, 'f, S, B, W, R>
-where
-    S: Service<Request<B>>,
-    R: 'static,
-{
-    call: &'a mut PendingCall<S, B, W, R>,
-    first: FirstFuture<'f, S, B>,
-}
+/// The commands of a call before commit.
+struct Commands<'a, R: 'static>(&'a mut PooledCall<R>);
 
-impl<S, B, R, W> RunCommands for Commands<'_, '_, S, B, W, R>
-where
-    S: Service<Request<B>, Response = Response<R>> + Clone,
-    S::Error: Into<BoxError>,
-    B: Body<Data = Bytes> + Unpin + Send + 'static,
-    B::Error: Into<BoxError>,
-    R: Body<Data = Bytes> + Unpin + 'static,
-    R::Error: Into<BoxError>,
-    W: ClientAdapter<B>,
-{
+impl<R> RunCommands for Commands<'_, R> {
     fn command(&mut self) -> Option<Command> {
-        self.call.call.state()?.running_call().command()
-    }
-
-    fn cancel(&mut self, slot: usize) {
-        let cancelled = self.call.drop_attempt(slot, self.first.as_mut());
-        self.call.record_timeout(cancelled);
+        self.0.state()?.running_call().command()
     }
 
     // gRPC policies have no strategy, and their throttle answers at once.

@@ -5,12 +5,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use redial_core::{CallStep, Directive, Ns, StopReason};
+use redial_core::{Directive, Ns, StopReason};
 
 use crate::attempt::{Attempt, Blocking, Operation};
 use crate::classify::Classify;
 use crate::clock;
-use crate::driver::{Attempts, CallDriver, Timer};
+use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, Timer};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::future::{CallResult, Output, finish};
@@ -60,11 +60,7 @@ where
         if options.is_some() || policy.needs_machine() || crate::trace::is_enabled() {
             let options = options.map_or_else(Options::default, |options| *options);
             let engine = Engine::begin(policy, origin.handle(), options, clock::to_ns(start));
-            let last = None;
-            return run::<O, C, R, T, E>(
-                engine,
-                BlockingAttempts { operation, classify, last, outcome: None },
-            );
+            return run::<O, C, R, T, E>(engine, operation, classify, Input::Polled, None);
         }
         let result = operation.start(Attempt::first(policy.first_attempt_timeout()));
         match (classify.directive(&result), result) {
@@ -83,73 +79,63 @@ where
             }
             (directive, result) => {
                 let engine = Engine::begin_late(policy, origin.handle(), clock::to_ns(start));
-                let (last, outcome) = (Some(result), Some(directive));
-                run::<O, C, R, T, E>(
-                    engine,
-                    BlockingAttempts { operation, classify, last, outcome },
-                )
+                let input = Input::Outcome(0, directive);
+                run::<O, C, R, T, E>(engine, operation, classify, input, Some(result))
             }
         }
     }
 }
 
-/// Drives a call with its state machine.
+/// Runs a call with its state machine; `last` is the result of the first attempt, if it has run, and
+/// `input` its outcome.
 #[cold]
 #[inline(never)]
 fn run<O, C, R, T, E>(
     mut engine: Engine<'_>,
-    mut attempts: BlockingAttempts<O, C, T, E>,
+    mut operation: O,
+    mut classify: C,
+    mut input: Input,
+    mut last: Option<Result<T, E>>,
 ) -> CallResult<T, E, C, R>
 where
     O: Operation<Answer = Result<T, E>>,
     C: Classify<T, E>,
     R: Output<T>,
 {
-    let mut timer = ThreadTimer { until: None };
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let cx = &mut Context::from_waker(&waker);
+    let traits = CallTraits { reads_attempt: true, reports_elapsed: true };
     loop {
-        let mut driver =
-            CallDriver { engine: &mut engine, attempts: &mut attempts, timer: &mut timer };
-        match driver.poll_step(cx) {
-            Poll::Pending => timer.park(),
-            Poll::Ready(CallStep::Start(start)) => {
-                attempts.run(engine.attempt(start, timer.now()));
+        let poll = &mut PollContext::new(traits, cx);
+        input = match next_step(&mut engine, input, poll) {
+            Step::Start(slot) | Step::StartAndPoll(slot) => {
+                let result = operation.start(poll.attempt);
+                let directive = classify.directive(&result);
+                last = Some(result);
+                Input::Outcome(slot, directive)
             }
-            Poll::Ready(CallStep::End(end)) => {
-                let (report, strategy_error) = engine.report(end);
-                let last = attempts.last.take();
-                return finish::<T, E, C, R>(last, end.stop_reason, strategy_error, || report);
+            // An attempt has returned before the next step, so none can be polled or cancelled.
+            Step::Poll(_) => Input::Pending,
+            Step::Cancel(_) => Input::Cancelled,
+            Step::End(stop_reason) => {
+                return finish::<T, E, C, R>(last, stop_reason, || engine.details(stop_reason));
             }
         }
     }
 }
 
-/// The attempts of a blocking call: each has returned before the state machine takes its outcome.
-struct BlockingAttempts<O, C, T, E> {
-    operation: O,
-    classify: C,
-    last: Option<Result<T, E>>,
-    outcome: Option<Directive>,
-}
-
-impl<O, C, T, E> BlockingAttempts<O, C, T, E>
-where
-    O: Operation<Answer = Result<T, E>>,
-    C: Classify<T, E>,
-{
-    fn run(&mut self, attempt: Attempt) {
-        let result = self.operation.start(attempt);
-        self.outcome = Some(self.classify.directive(&result));
-        self.last = Some(result);
+/// The next step of a call. Blocks the thread until there is one.
+#[inline(never)]
+fn next_step(engine: &mut Engine<'_>, input: Input, poll: &mut PollContext<'_, '_>) -> Step {
+    let mut timer = ThreadTimer { until: None };
+    let mut input = input;
+    loop {
+        match (CallDriver { engine, timer: &mut timer }).next_step(&input, poll) {
+            Poll::Pending => timer.park(),
+            Poll::Ready(step) => return step,
+        }
+        input = Input::Polled;
     }
-}
-
-impl<O, C, T, E> Attempts for BlockingAttempts<O, C, T, E> {
-    fn poll(&mut self, _slot: usize, _cx: &mut Context<'_>) -> Poll<Directive> {
-        self.outcome.take().map_or(Poll::Pending, Poll::Ready)
-    }
-    fn cancel(&mut self, _slot: usize) {}
 }
 
 /// A timer that blocks the thread.

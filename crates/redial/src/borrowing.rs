@@ -3,17 +3,16 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
-
-use redial_core::{CallStep, Directive};
+use std::pin::pin;
+use std::task::{Context, Poll};
 
 use crate::classify::{Chain, Classify, ClassifyRule, IntoDirective, When};
-use crate::driver::{Attempts, CallDriver, STARTS_PER_POLL_MAX};
+use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::future::{AsyncTimer, Output, Value, WithReport, finish};
+use crate::future::{Output, Value, WithReport, finish};
 use crate::options::{Options, call_options, retry_options};
+use crate::phase::AsyncTimer;
 use crate::plain::SleepUntil;
 use crate::policy::Policy;
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
@@ -110,74 +109,58 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
         let (policy, sleeper) = (self.policy, &self.sleeper);
         let mut engine = Engine::begin(policy, policy.handle.clone(), options, sleeper.now());
         let mut timer = pin!(SleepUntil::unarmed());
+        let traits = CallTraits { reads_attempt: true, reports_elapsed: true };
         let (mut last, mut starts) = (None, 0);
-        let mut step = poll_fn(|cx| {
+        let mut next_step = |input: &Input, cx: &mut Context<'_>| {
             let timer = &mut AsyncTimer { sleeper, timer: timer.as_mut() };
-            CallDriver { engine: &mut engine, attempts: &mut NoAttempt, timer }.poll_step(cx)
-        })
-        .await;
+            let poll = &mut PollContext::with_starts(starts, traits, cx);
+            let step = CallDriver { engine: &mut engine, timer }.next_step(input, poll);
+            starts = if step.is_pending() { 0 } else { poll.starts };
+            step
+        };
+        let mut step = poll_fn(|cx| next_step(&Input::Polled, cx)).await;
         loop {
             step = match step {
-                CallStep::End(end) => {
-                    let (report, strategy_error) = engine.report(end);
-                    return finish::<T, E, C, R>(last, end.stop_reason, strategy_error, || report);
+                Step::End(stop_reason) => {
+                    let details = || engine.details(stop_reason);
+                    return finish::<T, E, C, R>(last, stop_reason, details);
+                }
+                // No attempt runs between two attempts, so none can be polled or cancelled.
+                Step::Poll(_) | Step::Cancel(_) => {
+                    poll_fn(|cx| next_step(&Input::Pending, cx)).await
                 }
                 // The attempt is dropped in this block, before the target is borrowed again.
-                CallStep::Start(_) => {
-                    let attempt = pin!(Some((self.operation)(self.target)));
-                    let mut attempts =
-                        BorrowedAttempt { attempt, classify: &mut classify, last: &mut last };
+                Step::Start(_) | Step::StartAndPoll(_) => {
+                    let mut attempt = pin!(Some((self.operation)(self.target)));
+                    let mut input = Input::Started;
                     poll_fn(|cx| {
-                        if starts == STARTS_PER_POLL_MAX {
-                            starts = 0;
-                            cx.waker().wake_by_ref();
-                            return Poll::Pending;
+                        loop {
+                            let Poll::Ready(step) = next_step(&input, cx) else {
+                                input = Input::Polled;
+                                return Poll::Pending;
+                            };
+                            input = match (step, attempt.as_mut().as_pin_mut()) {
+                                (Step::Poll(slot), Some(running)) => match running.poll(cx) {
+                                    Poll::Pending => Input::Pending,
+                                    Poll::Ready(result) => {
+                                        attempt.set(None);
+                                        let directive = classify.directive(&result);
+                                        last = Some(result);
+                                        Input::Outcome(slot, directive)
+                                    }
+                                },
+                                (Step::Poll(_), None) => Input::Pending,
+                                (Step::Cancel(_), _) => {
+                                    attempt.set(None);
+                                    Input::Cancelled
+                                }
+                                (step, _) => return Poll::Ready(step),
+                            };
                         }
-                        let timer = &mut AsyncTimer { sleeper, timer: timer.as_mut() };
-                        let step =
-                            CallDriver { engine: &mut engine, attempts: &mut attempts, timer }
-                                .poll_step(cx);
-                        starts = if step.is_pending() { 0 } else { starts + 1 };
-                        step
                     })
                     .await
                 }
             };
         }
-    }
-}
-
-/// The state of a call before its first attempt.
-struct NoAttempt;
-
-impl Attempts for NoAttempt {
-    fn poll(&mut self, _slot: usize, _cx: &mut Context<'_>) -> Poll<Directive> {
-        Poll::Pending
-    }
-    fn cancel(&mut self, _slot: usize) {}
-}
-
-/// The attempt of a borrowing call, which lies in the async function that runs the call.
-struct BorrowedAttempt<'a, F, C, T, E> {
-    attempt: Pin<&'a mut Option<F>>,
-    classify: &'a mut C,
-    last: &'a mut Option<Result<T, E>>,
-}
-
-impl<F, C, T, E> Attempts for BorrowedAttempt<'_, F, C, T, E>
-where
-    F: Future<Output = Result<T, E>>,
-    C: Classify<T, E>,
-{
-    fn poll(&mut self, _slot: usize, cx: &mut Context<'_>) -> Poll<Directive> {
-        let Some(attempt) = self.attempt.as_mut().as_pin_mut() else { return Poll::Pending };
-        let result = ready!(attempt.poll(cx));
-        self.attempt.set(None);
-        let directive = self.classify.directive(&result);
-        *self.last = Some(result);
-        Poll::Ready(directive)
-    }
-    fn cancel(&mut self, _slot: usize) {
-        self.attempt.set(None);
     }
 }

@@ -106,6 +106,8 @@ pub enum NoValue {}
 pub trait Classify<T, E> {
     /// The rejected value that [`Error`](crate::Error) keeps.
     type Kept;
+    /// Whether every value is a success. If so, values are not classified.
+    const ACCEPTS_VALUES: bool = false;
 
     /// Whether the result is a success, a failure, or a failure that is worth a retry.
     fn directive(&mut self, result: &Result<T, E>) -> Directive;
@@ -121,6 +123,7 @@ pub struct CallWhenToSayWhichErrorsAreRetried;
 
 impl<T, E: Transient> Classify<T, E> for CallWhenToSayWhichErrorsAreRetried {
     type Kept = NoValue;
+    const ACCEPTS_VALUES: bool = true;
 
     #[inline]
     fn directive(&mut self, result: &Result<T, E>) -> Directive {
@@ -131,7 +134,10 @@ impl<T, E: Transient> Classify<T, E> for CallWhenToSayWhichErrorsAreRetried {
     }
 
     fn keep(result: Result<T, E>) -> Option<Last<E, NoValue>> {
-        result.err().map(Last::Error)
+        match result {
+            Ok(_) => None,
+            Err(error) => Some(Last::Error(error)),
+        }
     }
 }
 
@@ -141,6 +147,7 @@ pub struct When<F>(pub(crate) F);
 
 impl<T, E, W: IntoDirective, F: FnMut(&E) -> W> Classify<T, E> for When<F> {
     type Kept = NoValue;
+    const ACCEPTS_VALUES: bool = true;
 
     #[inline]
     fn directive(&mut self, result: &Result<T, E>) -> Directive {
@@ -151,7 +158,10 @@ impl<T, E, W: IntoDirective, F: FnMut(&E) -> W> Classify<T, E> for When<F> {
     }
 
     fn keep(result: Result<T, E>) -> Option<Last<E, NoValue>> {
-        result.err().map(Last::Error)
+        match result {
+            Ok(_) => None,
+            Err(error) => Some(Last::Error(error)),
+        }
     }
 }
 

@@ -1,27 +1,103 @@
-//! What all drivers share: the state machine of a call, driven by one loop ([`redial_core::poll_step`])
-//! over the attempts and the timer of the async, the blocking or the borrowing driver.
+//! What all drivers share: the state machine of a call, driven by one loop ([`PollLoop`]) with the timer
+//! of the async, the blocking or the borrowing driver.
 //!
-//! This module is compiled once. What is compiled for each call site is in [`Attempts`]: polling an
-//! attempt and classifying its result.
+//! This module is compiled once. What is compiled for each call site carries out a [`Step`]: it starts
+//! the operation, polls it, classifies its result, or drops it.
 
 use std::task::{Context, Poll, ready};
 
 use redial_core::{
-    CallStep, Command, Cost, Directive, Driver, Failure, Ns, RunCommands, poll_step,
+    CallStep, Command, Cost, Directive, Driver, Failure, Ns, PollLoop, PollStep, RunCommands,
+    StopReason,
 };
 
+use crate::attempt::Attempt;
 use crate::engine::Engine;
+use crate::policy::Policy;
 
 /// The number of attempts that one poll starts before the future yields to other tasks.
-pub(crate) const STARTS_PER_POLL_MAX: u32 = 32;
+const STARTS_PER_POLL_MAX: u32 = 32;
 
-/// The running attempts of a call.
-pub(crate) trait Attempts {
-    /// Polls the attempt in this slot; classifies and keeps its result, and drops the attempt.
-    fn poll(&mut self, slot: usize, cx: &mut Context<'_>) -> Poll<Directive>;
-
+/// What the owner of the attempts does next.
+#[derive(Clone, Copy)]
+pub(crate) enum Step {
+    /// Polls the attempt in this slot.
+    Poll(usize),
     /// Drops the attempt in this slot.
-    fn cancel(&mut self, slot: usize);
+    Cancel(usize),
+    /// Starts [`PollContext::attempt`] in this slot.
+    Start(usize),
+    /// The same, and polls it: it is the only attempt.
+    StartAndPoll(usize),
+    /// Returns the result of the call.
+    End(StopReason),
+}
+
+/// How the owner of the attempts carried out the last step.
+pub(crate) enum Input {
+    /// There was none: the call is polled.
+    Polled,
+    /// The attempt has started.
+    Started,
+    /// The attempt has been dropped.
+    Cancelled,
+    /// The attempt is pending.
+    Pending,
+    /// The attempt in this slot has a result, and has been dropped.
+    Outcome(usize, Directive),
+}
+
+/// What the types of a call require of its driver.
+#[derive(Clone, Copy)]
+pub(crate) struct CallTraits {
+    /// The operation takes its attempt, with the remaining time.
+    pub(crate) reads_attempt: bool,
+    /// The output of a success has the elapsed time.
+    pub(crate) reports_elapsed: bool,
+}
+
+impl CallTraits {
+    /// Whether the elapsed time counts from the first poll: the clock is read then.
+    #[inline(always)]
+    pub(crate) fn is_elapsed_exact(self, policy: &Policy) -> bool {
+        self.reads_attempt || self.reports_elapsed || policy.needs_clock()
+    }
+}
+
+/// One poll of a call.
+pub(crate) struct PollContext<'a, 'w> {
+    pub(crate) cx: &'a mut Context<'w>,
+    pub(crate) traits: CallTraits,
+    /// The attempts that this poll has started.
+    pub(crate) starts: u32,
+    /// The attempt to start.
+    pub(crate) attempt: Attempt,
+}
+
+impl<'a, 'w> PollContext<'a, 'w> {
+    #[inline(always)]
+    pub(crate) fn new(traits: CallTraits, cx: &'a mut Context<'w>) -> Self {
+        PollContext { cx, traits, starts: 0, attempt: Attempt::first(None) }
+    }
+
+    /// A poll that continues another, which has started this many attempts.
+    pub(crate) fn with_starts(starts: u32, traits: CallTraits, cx: &'a mut Context<'w>) -> Self {
+        PollContext { starts, ..PollContext::new(traits, cx) }
+    }
+
+    /// Whether this poll may start further attempts.
+    pub(crate) const fn is_fair(&self) -> bool {
+        self.starts < STARTS_PER_POLL_MAX
+    }
+
+    /// Pending, with a wake-up, if this poll has started as many attempts as it may.
+    pub(crate) fn poll_fairness(&mut self) -> Poll<()> {
+        if self.is_fair() {
+            return Poll::Ready(());
+        }
+        self.cx.waker().wake_by_ref();
+        Poll::Pending
+    }
 }
 
 /// The clock of a call, and its only timer.
@@ -36,24 +112,47 @@ pub(crate) trait Timer {
 /// Drives a call that has its state machine.
 pub(crate) struct CallDriver<'a, 'p> {
     pub(crate) engine: &'a mut Engine<'p>,
-    pub(crate) attempts: &'a mut dyn Attempts,
     pub(crate) timer: &'a mut dyn Timer,
 }
 
 impl CallDriver<'_, '_> {
-    /// Advances the call until an attempt starts or the call ends.
-    #[inline(never)]
-    pub(crate) fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<CallStep> {
-        poll_step(self, cx)
+    /// The next step of the call; pending if everything that it waits for is pending.
+    pub(crate) fn next_step(
+        &mut self,
+        input: &Input,
+        poll: &mut PollContext<'_, '_>,
+    ) -> Poll<Step> {
+        let mut position = self.engine.position;
+        match *input {
+            Input::Polled => position = PollLoop::START,
+            Input::Started | Input::Cancelled | Input::Pending => {}
+            Input::Outcome(slot, directive) => {
+                self.engine.handle_outcome(slot, directive, self.timer.now());
+                position.outcome();
+            }
+        }
+        let step = ready!(position.next_step(self, poll.cx));
+        self.engine.position = position;
+        Poll::Ready(match step {
+            PollStep::Poll(slot) => {
+                ready!(poll.poll_fairness());
+                Step::Poll(slot)
+            }
+            PollStep::Command(CallStep::Cancel(slot)) => Step::Cancel(slot),
+            PollStep::Command(CallStep::Start(start)) => {
+                let now = if poll.traits.reads_attempt { self.timer.now() } else { 0 };
+                poll.starts += 1;
+                poll.attempt = self.engine.attempt(start, now);
+                Step::Start(start.slot)
+            }
+            PollStep::Command(CallStep::End(end)) => Step::End(end.stop_reason),
+        })
     }
 }
 
 impl RunCommands for CallDriver<'_, '_> {
     fn command(&mut self) -> Option<Command> {
         self.engine.command()
-    }
-    fn cancel(&mut self, slot: usize) {
-        self.attempts.cancel(slot);
     }
     fn ask(&mut self, failure: Failure) {
         self.engine.ask_strategy(failure, self.timer.now());
@@ -64,16 +163,8 @@ impl RunCommands for CallDriver<'_, '_> {
 }
 
 impl Driver for CallDriver<'_, '_> {
-    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut earlier = 0;
-        while let Some((attempt, slot)) = self.engine.call.running_after(earlier) {
-            earlier = attempt;
-            if let Poll::Ready(directive) = self.attempts.poll(slot, cx) {
-                self.engine.handle_outcome(slot, directive, self.timer.now());
-                return Poll::Ready(());
-            }
-        }
-        Poll::Pending
+    fn running_after(&self, attempt: u32) -> Option<(u32, usize)> {
+        self.engine.call.running_after(attempt)
     }
 
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<()> {

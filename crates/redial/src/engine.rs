@@ -9,14 +9,14 @@ use std::task::{Context, Poll};
 use redial_core::throttle::Bucket;
 use redial_core::{
     Advice, Call, CallEnvironment, CallLatency, CallParams, Classification, Command, Cost,
-    Directive, DriverContext, End, Event, Failure, FirstAttempt, Grant, LatencyEstimator, NEVER,
-    Ns, Random, Start, StopReason, duration, ns,
+    Directive, DriverContext, Event, Failure, FirstAttempt, Grant, LatencyEstimator, NEVER, Ns,
+    PollLoop, Random, Start, StopReason, duration, ns,
 };
 
 use crate::attempt::Attempt;
 use crate::call_log::CallLog;
 pub(crate) use crate::draws::draw;
-use crate::error::BoxError;
+use crate::error::{BoxError, Details};
 use crate::options::{Hook, Options};
 use crate::policy::Policy;
 use crate::report::Report;
@@ -74,6 +74,8 @@ pub(crate) struct Engine<'p> {
     data: Vec<Box<dyn Any + Send + Sync>>,
     reasons: Reasons,
     pending_answer: Option<PendingAnswer>,
+    /// Where the current poll is.
+    pub(crate) position: PollLoop,
     /// The timer has fired, and other tasks had a turn since: an outcome of the same moment comes first
     /// (P4).
     pub(crate) yielded: bool,
@@ -145,6 +147,7 @@ impl<'p> Engine<'p> {
             data,
             reasons: Reasons::default(),
             pending_answer: None,
+            position: PollLoop::START,
             yielded: false,
             elapsed_exact: true,
         }
@@ -246,24 +249,24 @@ impl<'p> Engine<'p> {
         Poll::Ready(())
     }
 
-    /// The report of the call, after its end, and the error with which a strategy failed it.
-    pub(crate) fn report(&mut self, end: End) -> (Report, Option<BoxError>) {
+    /// The details of the call, after its end.
+    pub(crate) fn details(&mut self, stop_reason: StopReason) -> Box<Details> {
         // The call ended at the time of the last input.
         let now = self.call.seen();
         let counters = self.call.counters();
-        let throttled = end.stop_reason == StopReason::Throttled;
+        let throttled = stop_reason == StopReason::Throttled;
         let history = self.env.context.history.as_deref().unwrap_or(&[]);
         let report = Report {
             attempts: counters.attempts,
             attempts_max: self.policy.rules().attempts,
             elapsed: duration(now.saturating_sub(counters.start)),
             elapsed_exact: self.elapsed_exact,
-            stop_reason: end.stop_reason,
+            stop_reason,
             tokens: if throttled { self.env.throttle().tokens(now) } else { None },
             history: Report::history(counters.start, history),
         };
         crate::trace::gave_up(report.stop_reason, report.attempts, Some(report.elapsed), None);
-        (report, self.strategy_error.take())
+        Box::new(Details { report, strategy: self.strategy_error.take() })
     }
 }
 

@@ -1,6 +1,5 @@
 //! The error of a call: the last outcome, the number of attempts, the elapsed time and the stop reason.
 
-use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
@@ -35,53 +34,78 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// `source` is the operation's error itself, so its type can be found in the chain. A printer of the
 /// whole chain, such as `{:#}` of `anyhow`, therefore prints its text twice.
-pub struct Error<E, V = NoValue>(Box<Inner<E, V>>);
-
-struct Inner<E, V> {
+pub struct Error<E, V = NoValue> {
     last: Option<Last<E, V>>,
-    strategy: Option<BoxError>,
-    report: Report,
+    details: Box<Details>,
+}
+
+/// The part of an [`Error`] that does not depend on the operation, so that call sites share its code.
+pub(crate) struct Details {
+    pub(crate) report: Report,
+    pub(crate) strategy: Option<BoxError>,
+}
+
+impl Details {
+    /// Writes the text of an error with this last outcome.
+    #[inline(never)]
+    fn fmt(&self, last: &dyn fmt::Display, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.strategy {
+            Some(error) => write!(f, "{error}")?,
+            None => write!(f, "{last}")?,
+        }
+        let Report { attempts, elapsed, elapsed_exact, stop_reason, .. } = &self.report;
+        let plural = if *attempts == 1 { "" } else { "s" };
+        let bound = if *elapsed_exact { "" } else { "at least " };
+        write!(f, " ({attempts} attempt{plural} in {bound}{}; ", HumanDuration(*elapsed))?;
+        match stop_reason {
+            StopReason::NotRetryable | StopReason::Succeeded | StopReason::Cancelled => {
+                write!(f, "{stop_reason})")
+            }
+            _ => write!(f, "gave up: {stop_reason}{})", self.report.detail()),
+        }
+    }
+
+    #[inline(never)]
+    fn debug(&self, last: &dyn fmt::Debug, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error").field("last", last).field("report", &self.report).finish()
+    }
 }
 
 impl<E, V> Error<E, V> {
-    pub(crate) fn new(
-        last: Option<Last<E, V>>,
-        strategy: Option<BoxError>,
-        report: Report,
-    ) -> Self {
-        Error(Box::new(Inner { last, strategy, report }))
+    pub(crate) fn new(last: Option<Last<E, V>>, details: Box<Details>) -> Self {
+        Error { last, details }
     }
 
     /// The number of attempts.
     #[must_use]
     pub fn attempts(&self) -> u32 {
-        self.0.report.attempts
+        self.details.report.attempts
     }
 
     /// The duration of the call.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        self.0.report.elapsed
+        self.details.report.elapsed
     }
 
     /// Why the call ended.
     #[must_use]
     pub fn stop_reason(&self) -> StopReason {
-        self.0.report.stop_reason
+        self.details.report.stop_reason
     }
 
     /// The report of the call: attempts, elapsed time, stop reason, and the history if
     /// [`Retry::history`](crate::Retry::history) was set.
     #[must_use]
     pub fn report(&self) -> &Report {
-        &self.0.report
+        &self.details.report
     }
 
     /// The last error of the operation. `None` if the deadline came before the first error, or if the
     /// last outcome was a value.
     #[must_use]
     pub fn last(&self) -> Option<&E> {
-        match &self.0.last {
+        match &self.last {
             Some(Last::Error(error)) => Some(error),
             _ => None,
         }
@@ -90,7 +114,7 @@ impl<E, V> Error<E, V> {
     /// The last error of the operation.
     #[must_use]
     pub fn into_last(self) -> Option<E> {
-        match self.0.last {
+        match self.last {
             Some(Last::Error(error)) => Some(error),
             _ => None,
         }
@@ -99,7 +123,7 @@ impl<E, V> Error<E, V> {
     /// The last value, if it was rejected.
     #[must_use]
     pub fn last_value(&self) -> Option<&V> {
-        match &self.0.last {
+        match &self.last {
             Some(Last::Value(value)) => Some(value),
             _ => None,
         }
@@ -108,7 +132,7 @@ impl<E, V> Error<E, V> {
     /// The last value, if it was rejected.
     #[must_use]
     pub fn into_last_value(self) -> Option<V> {
-        match self.0.last {
+        match self.last {
             Some(Last::Value(value)) => Some(value),
             _ => None,
         }
@@ -117,12 +141,12 @@ impl<E, V> Error<E, V> {
     /// Converts the last error.
     #[must_use]
     pub fn map_last<F>(self, change: impl FnOnce(E) -> F) -> Error<F, V> {
-        let Inner { last, strategy, report } = *self.0;
+        let Error { last, details } = self;
         let last = last.map(|last| match last {
             Last::Error(error) => Last::Error(change(error)),
             Last::Value(value) => Last::Value(value),
         });
-        Error::new(last, strategy, report)
+        Error::new(last, details)
     }
 
     /// Wraps the last error in a type that implements [`std::error::Error`], for operations that return
@@ -154,14 +178,14 @@ impl<E, V> Error<E, V> {
     /// The last outcome and the report.
     #[must_use]
     pub fn into_parts(self) -> (Option<Last<E, V>>, Report) {
-        (self.0.last, self.0.report)
+        (self.last, self.details.report)
     }
 
     /// The error with which a strategy failed the call
     /// ([`Decision::Fail`](crate::strategy::Decision::Fail)).
     #[must_use]
     pub fn strategy_error(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
-        self.0.strategy.as_deref()
+        self.details.strategy.as_deref()
     }
 
     /// Whether the deadline ended the call.
@@ -179,49 +203,41 @@ impl<E, V> Error<E, V> {
 
 impl<E: fmt::Display, V> fmt::Display for Error<E, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.0.strategy, &self.0.last) {
-            (Some(error), _) => write!(f, "{error}")?,
-            (None, Some(Last::Error(error))) => write!(f, "{error}")?,
-            (None, Some(Last::Value(_))) => f.write_str("no acceptable value")?,
-            (None, None) => f.write_str("no answer")?,
-        }
-        let Report { attempts, elapsed, elapsed_exact, stop_reason, .. } = &self.0.report;
-        let plural = if *attempts == 1 { "" } else { "s" };
-        let bound = if *elapsed_exact { "" } else { "at least " };
-        write!(f, " ({attempts} attempt{plural} in {bound}{}; ", HumanDuration(*elapsed))?;
-        match stop_reason {
-            StopReason::NotRetryable | StopReason::Succeeded | StopReason::Cancelled => {
-                write!(f, "{stop_reason})")
-            }
-            _ => write!(f, "gave up: {stop_reason}{})", self.0.report.detail()),
-        }
+        let last: &dyn fmt::Display = match &self.last {
+            Some(Last::Error(error)) => error,
+            Some(Last::Value(_)) => &"no acceptable value",
+            None => &"no answer",
+        };
+        self.details.fmt(last, f)
     }
 }
 
 impl<E: fmt::Debug, V> fmt::Debug for Error<E, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("Error");
-        match &self.0.last {
-            Some(Last::Error(error)) => out.field("last", error),
-            Some(Last::Value(_)) => out.field("last", &"a value"),
-            None => out.field("last", &None::<()>),
+        let last: &dyn fmt::Debug = match &self.last {
+            Some(Last::Error(error)) => error,
+            Some(Last::Value(_)) => &"a value",
+            None => &None::<()>,
         };
-        out.field("report", &self.0.report).finish()
+        self.details.debug(last, f)
     }
 }
 
 impl<E: std::error::Error + 'static, V> std::error::Error for Error<E, V> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match (&self.0.strategy, &self.0.last) {
+        match (&self.details.strategy, &self.last) {
             (Some(error), _) => Some(&**error),
-            (None, Some(Last::Error(error))) => {
-                // The error itself, so that its type can be found in the chain.
-                let any = (error as &dyn Any).downcast_ref::<AnyError>();
-                any.map_or(Some(error), |any| Some(&*any.0))
-            }
+            (None, Some(Last::Error(error))) => Some(inner_error(error)),
             _ => None,
         }
     }
+}
+
+/// The error itself, so that its type can be found in the chain.
+fn inner_error<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> &'e (dyn std::error::Error + 'static) {
+    error.downcast_ref::<AnyError>().map_or(error, |any| &*any.0)
 }
 
 /// An error of any type that implements [`std::error::Error`]; see [`Error::boxed`].

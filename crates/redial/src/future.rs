@@ -13,16 +13,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
-use redial_core::{CallStep, Directive, Ns, Start, StopReason};
+use redial_core::StopReason;
 
 use crate::attempt::{Attempt, Operation};
 use crate::classify::Classify;
-use crate::driver::{Attempts, CallDriver, STARTS_PER_POLL_MAX, Timer};
-use crate::engine::Engine;
-use crate::error::{BoxError, Error};
+use crate::driver::{CallTraits, Input, PollContext, Step};
+use crate::error::{Details, Error};
 use crate::options::Options;
-use crate::plain::{Next, PlainCall, SleepUntil, UNKNOWN};
-use crate::policy::Origin;
+use crate::phase::CallPhase;
+use crate::plain::{PlainCall, UNKNOWN};
+use crate::policy::{Origin, OriginKind};
 use crate::report::Report;
 use crate::sleeper::Sleeper;
 
@@ -71,58 +71,95 @@ pin_project! {
     ///
     /// `A` is the future of one attempt, with the result `Result<T, E>`.
     #[must_use = "futures do nothing unless polled"]
-    #[project = RetryingParts]
     pub struct Retrying<'p, C, G, O, A, T, E, S, R>
     where
+        G: OriginKind,
         S: Sleeper,
     {
-        phase: Phase<'p, A, T, E, S>,
         // The first attempt and, of a call without hedging, every later one.
         #[pin]
         attempt: Option<A>,
-        origin: G,
-        operation: O,
-        classify: C,
-        sleeper: S,
+        call: CallState<'p, C, G, O, A, T, E, S>,
         output: PhantomData<fn() -> R>,
     }
 }
 
-enum Phase<'p, A, T, E, S: Sleeper> {
-    /// The future has not been polled.
-    NotStarted(Option<Box<Options<'p>>>),
-    /// Without the state machine.
-    Plain(PlainCall<S>),
-    /// With the state machine.
-    Machine(Pin<Box<MachineCall<'p, A, T, E, S>>>),
-    /// The call has ended, or user code panicked: the future can only be dropped.
-    Done,
+/// Everything of a call but its first attempt, which is pinned.
+struct CallState<'p, C, G: OriginKind, O, A, T, E, S: Sleeper> {
+    phase: CallPhase<'p, S>,
+    /// The last result of an attempt: the deadline may cancel a later attempt.
+    last: Option<Result<T, E>>,
+    hedges: G::Hedges<A>,
+    origin: G,
+    operation: O,
+    classify: C,
+    sleeper: S,
 }
+
+/// The attempts of a call beside the first. `A` is the future of an attempt.
+pub trait Hedges<A>: Default {
+    /// The place of the attempt in this slot; `first` is that of slot 0.
+    fn place<'a>(
+        &'a mut self,
+        slot: usize,
+        first: Pin<&'a mut Option<A>>,
+    ) -> Pin<&'a mut Option<A>>;
+}
+
+/// A call that does not hedge: one attempt at a time, in slot 0.
+#[derive(Debug, Default)]
+pub struct NoHedges;
+
+impl<A> Hedges<A> for NoHedges {
+    #[inline(always)]
+    fn place<'a>(
+        &'a mut self,
+        _slot: usize,
+        first: Pin<&'a mut Option<A>>,
+    ) -> Pin<&'a mut Option<A>> {
+        first
+    }
+}
+
+/// The hedges of a call: the attempt in slot 1, and those in the slots after it.
+pub struct HedgeList<A>(Option<Pin<Box<Hedge<A>>>>);
 
 pin_project! {
-    #[project = MachineParts]
-    struct MachineCall<'p, A, T, E, S>
-    where
-        S: Sleeper,
-    {
-        engine: Engine<'p>,
-        // The last result of an attempt.
-        last: Option<Result<T, E>>,
-        // The attempts in the slots after the first.
-        hedges: Vec<Option<Pin<Box<A>>>>,
+    struct Hedge<A> {
         #[pin]
-        timer: SleepUntil<S>,
+        attempt: Option<A>,
+        next: HedgeList<A>,
     }
 }
 
-impl<'p, A, T, E, S: Sleeper> MachineCall<'p, A, T, E, S> {
-    fn new(engine: Engine<'p>, last: Option<Result<T, E>>) -> Pin<Box<Self>> {
-        let (hedges, timer) = (Vec::new(), SleepUntil::unarmed());
-        Box::pin(MachineCall { engine, last, hedges, timer })
+impl<A> Default for HedgeList<A> {
+    fn default() -> Self {
+        HedgeList(None)
     }
 }
 
-impl<'p, C, G, O, A, T, E, S: Sleeper, R> Retrying<'p, C, G, O, A, T, E, S, R> {
+impl<A> std::fmt::Debug for HedgeList<A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HedgeList").finish_non_exhaustive()
+    }
+}
+
+impl<A> Hedges<A> for HedgeList<A> {
+    fn place<'a>(
+        &'a mut self,
+        slot: usize,
+        first: Pin<&'a mut Option<A>>,
+    ) -> Pin<&'a mut Option<A>> {
+        if slot == 0 {
+            return first;
+        }
+        let new = || Box::pin(Hedge { attempt: None, next: HedgeList::default() });
+        let hedge = self.0.get_or_insert_with(new).as_mut().project();
+        hedge.next.place(slot - 1, hedge.attempt)
+    }
+}
+
+impl<'p, C, G: OriginKind, O, A, T, E, S: Sleeper, R> Retrying<'p, C, G, O, A, T, E, S, R> {
     #[inline]
     pub(crate) fn new(
         origin: G,
@@ -131,13 +168,21 @@ impl<'p, C, G, O, A, T, E, S: Sleeper, R> Retrying<'p, C, G, O, A, T, E, S, R> {
         sleeper: S,
         options: Option<Box<Options<'p>>>,
     ) -> Self {
-        let phase = Phase::NotStarted(options);
-        let (attempt, output) = (None, PhantomData);
-        Retrying { phase, attempt, origin, operation, classify, sleeper, output }
+        let phase = match options {
+            None => CallPhase::Plain(PlainCall::NotStarted),
+            Some(options) => CallPhase::Plain(PlainCall::Configured(options)),
+        };
+        let (last, hedges) = (None, G::Hedges::default());
+        let call = CallState { phase, last, hedges, origin, operation, classify, sleeper };
+        Retrying { attempt: None, call, output: PhantomData }
     }
 }
 
-impl<C, G, O, A, T, E, S: Sleeper, R> std::fmt::Debug for Retrying<'_, C, G, O, A, T, E, S, R> {
+impl<C, G, O, A, T, E, S, R> std::fmt::Debug for Retrying<'_, C, G, O, A, T, E, S, R>
+where
+    G: OriginKind,
+    S: Sleeper,
+{
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Retrying").finish_non_exhaustive()
     }
@@ -154,320 +199,129 @@ where
 {
     type Output = CallResult<T, E, C, R>;
 
-    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        // If user code panics, the phase stays `Done`.
-        let plain = match mem::replace(this.phase, Phase::Done) {
-            Phase::NotStarted(None) if !this.needs_clock() => {
-                let attempt = this.operation.start(Attempt::first(None));
-                this.attempt.set(Some(attempt));
-                PlainCall::Immediate { attempts: 1, start: UNKNOWN }
-            }
-            phase => return this.poll_slow(phase, cx),
-        };
-        let Some(attempt) = this.attempt.as_mut().as_pin_mut() else {
-            return this.poll_slow(Phase::Plain(plain), cx);
-        };
-        let Poll::Ready(result) = attempt.poll(cx) else { return this.pending(plain, cx) };
-        this.attempt.set(None);
-        match (this.classify.directive(&result), result) {
-            (Directive::Succeed, Ok(value)) => {
-                this.origin.succeeded();
-                Poll::Ready(Ok(R::output(value, || this.report(plain, StopReason::Succeeded))))
-            }
-            (directive, result) => this.run_plain(plain, Some((directive, result)), cx),
+        let this = self.project();
+        let (mut attempt, call) = (this.attempt, this.call);
+        let mut input = Input::Polled;
+        if call.phase.is_not_started() && !call.needs_clock::<R>() {
+            // If user code panics, the phase stays `Done`. A call that has not started has nothing to drop.
+            mem::forget(mem::replace(&mut call.phase, CallPhase::Done));
+            attempt.set(Some(call.operation.start(Attempt::first(None))));
+            input = match attempt.as_mut().as_pin_mut().map(|attempt| attempt.poll(cx)) {
+                Some(Poll::Ready(Ok(value))) if C::ACCEPTS_VALUES && !R::TIMED => {
+                    attempt.set(None);
+                    call.origin.succeeded();
+                    let report = || unreachable!("a call with a report");
+                    return Poll::Ready(Ok(R::output(value, report)));
+                }
+                Some(Poll::Ready(result)) => {
+                    attempt.set(None);
+                    let directive = call.classify.directive(&result);
+                    call.last = Some(result);
+                    Input::Outcome(0, directive)
+                }
+                Some(Poll::Pending) | None => Input::Pending,
+            };
+            call.phase = CallPhase::Plain(PlainCall::Immediate { attempts: 1, start: UNKNOWN });
         }
+        call.poll_slow::<R>(input, attempt, cx)
     }
 }
 
-impl<'p, C, G, O, A, T, E, S, R> RetryingParts<'_, 'p, C, G, O, A, T, E, S, R>
+impl<'p, C, G, O, A, T, E, S> CallState<'p, C, G, O, A, T, E, S>
 where
     G: Origin<'p>,
     O: Operation<Answer = A>,
     A: Future<Output = Result<T, E>>,
     C: Classify<T, E>,
     S: Sleeper,
-    R: Output<T>,
 {
     /// Whether the clock is read before the first attempt, or the state machine starts with the call.
     #[inline(always)]
-    fn needs_clock(&self) -> bool {
-        self.is_elapsed_exact() || crate::trace::is_enabled()
+    fn needs_clock<R: Output<T>>(&self) -> bool {
+        O::READS_ATTEMPT || R::TIMED || self.origin.needs_clock() || crate::trace::is_enabled()
     }
 
-    /// Whether the elapsed time counts from the first poll.
-    #[inline(always)]
-    fn is_elapsed_exact(&self) -> bool {
-        O::READS_ATTEMPT || R::TIMED || self.origin.policy().needs_clock()
-    }
-
-    /// Polls a call that has left the fast path.
+    /// Polls a call that has left the fast path: carries out its steps.
     #[cold]
     #[inline(never)]
-    fn poll_slow(
-        self,
-        phase: Phase<'p, A, T, E, S>,
+    fn poll_slow<R: Output<T>>(
+        &mut self,
+        mut input: Input,
+        mut first: Pin<&mut Option<A>>,
         cx: &mut Context<'_>,
     ) -> Poll<CallResult<T, E, C, R>> {
-        match phase {
-            Phase::NotStarted(options) => self.start(options, cx),
-            Phase::Plain(plain) => self.run_plain(plain, None, cx),
-            Phase::Machine(machine) => self.run_machine(machine, cx),
-            Phase::Done => panic!("polled after completion"),
-        }
-    }
-
-    /// Starts a call that needs the clock or the state machine from its start.
-    fn start(
-        mut self,
-        options: Option<Box<Options<'p>>>,
-        cx: &mut Context<'_>,
-    ) -> Poll<CallResult<T, E, C, R>> {
-        let policy = self.origin.policy();
-        let start = self.sleeper.now();
-        if options.is_some() || policy.needs_machine() || crate::trace::is_enabled() {
-            let options = options.map_or_else(Options::default, |options| *options);
-            let engine = Engine::begin(policy, self.origin.handle(), options, start);
-            return self.run_machine(MachineCall::new(engine, None), cx);
-        }
-        let attempt = self.operation.start(Attempt::first(policy.first_attempt_timeout()));
-        self.attempt.set(Some(attempt));
-        self.run_plain(PlainCall::Immediate { attempts: 1, start }, None, cx)
-    }
-
-    /// Waits for the running attempt of a call without its state machine.
-    #[cold]
-    #[inline(never)]
-    fn pending(
-        self,
-        mut plain: PlainCall<S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<CallResult<T, E, C, R>> {
-        let policy = self.origin.policy();
-        if plain.poll_first_timer(&policy.core, self.sleeper, cx).is_pending() {
-            *self.phase = Phase::Plain(plain);
-            return Poll::Pending;
-        }
-        let mut engine =
-            Engine::begin_late(policy, self.origin.handle(), plain.start(self.sleeper));
-        engine.elapsed_exact = self.is_elapsed_exact();
-        // An outcome of the moment at which a timer fires comes first (P4), so other tasks get a turn.
-        let fired = matches!(plain, PlainCall::Timed(_));
-        engine.yielded = fired;
-        let machine = MachineCall::new(engine, None);
-        if !fired {
-            return self.run_machine(machine, cx);
-        }
-        *self.phase = Phase::Machine(machine);
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
-
-    /// Runs a call without its state machine; `outcome` is the result of an attempt, if there is one.
-    #[cold]
-    #[inline(never)]
-    fn run_plain(
-        mut self,
-        mut plain: PlainCall<S>,
-        mut outcome: Option<(Directive, Result<T, E>)>,
-        cx: &mut Context<'_>,
-    ) -> Poll<CallResult<T, E, C, R>> {
-        let policy = self.origin.policy();
-        let mut starts = 0;
+        let origin = self.origin;
+        let traits = CallTraits { reads_attempt: O::READS_ATTEMPT, reports_elapsed: R::TIMED };
+        let poll = &mut PollContext::new(traits, cx);
+        let end = EndOnDrop(&mut self.phase);
         loop {
-            if starts == STARTS_PER_POLL_MAX {
-                *self.phase = Phase::Plain(plain);
-                cx.waker().wake_by_ref();
+            let Poll::Ready(step) = end.0.next_step(origin, &input, poll, &self.sleeper) else {
+                mem::forget(end);
                 return Poll::Pending;
-            }
-            let (directive, result) = match (outcome.take(), self.attempt.as_mut().as_pin_mut()) {
-                (Some(outcome), _) => outcome,
-                (None, Some(attempt)) => {
-                    let Poll::Ready(result) = attempt.poll(cx) else {
-                        return self.pending(plain, cx);
-                    };
-                    self.attempt.set(None);
-                    (self.classify.directive(&result), result)
+            };
+            let slot = match step {
+                Step::Poll(slot) => slot,
+                Step::Start(slot) | Step::StartAndPoll(slot) => {
+                    let attempt = self.operation.start(poll.attempt);
+                    self.hedges.place(slot, first.as_mut()).set(Some(attempt));
+                    if let Step::Start(_) = step {
+                        input = Input::Started;
+                        continue;
+                    }
+                    slot
                 }
-                (None, None) => {
-                    let Poll::Ready(number) = plain.poll_next_attempt(self.sleeper, cx) else {
-                        *self.phase = Phase::Plain(plain);
-                        return Poll::Pending;
-                    };
-                    self.start_attempt(number, &mut starts);
+                Step::Cancel(slot) => {
+                    self.hedges.place(slot, first.as_mut()).set(None);
+                    input = Input::Cancelled;
                     continue;
                 }
-            };
-            let stop_reason = match directive {
-                Directive::Succeed => {
-                    self.origin.succeeded();
-                    StopReason::Succeeded
-                }
-                Directive::Fail => StopReason::NotRetryable,
-                Directive::Retry(failure) => {
-                    if O::READS_ATTEMPT || !policy.needs_only_counters() {
-                        let start = plain.start(self.sleeper);
-                        let mut engine = Engine::begin_late(policy, self.origin.handle(), start);
-                        engine.elapsed_exact = self.is_elapsed_exact();
-                        engine.handle_outcome(0, directive, self.sleeper.now());
-                        return self.run_machine(MachineCall::new(engine, Some(result)), cx);
-                    }
-                    match plain.after_failure(*self.origin, &failure, self.sleeper) {
-                        Next::Start(number) => {
-                            self.start_attempt(number, &mut starts);
-                            continue;
-                        }
-                        Next::Wait => continue,
-                        Next::End(stop_reason) => stop_reason,
-                    }
+                Step::End(stop_reason) => {
+                    let details = || end.0.details(origin, traits, &self.sleeper, stop_reason);
+                    let last = self.last.take();
+                    return Poll::Ready(finish::<T, E, C, R>(last, stop_reason, details));
                 }
             };
-            return Poll::Ready(finish::<T, E, C, R>(Some(result), stop_reason, None, || {
-                self.report(plain, stop_reason)
-            }));
+            let mut place = self.hedges.place(slot, first.as_mut());
+            input = match place.as_mut().as_pin_mut().map(|attempt| attempt.poll(poll.cx)) {
+                Some(Poll::Ready(result)) => {
+                    place.set(None);
+                    let directive = self.classify.directive(&result);
+                    self.last = Some(result);
+                    Input::Outcome(slot, directive)
+                }
+                Some(Poll::Pending) | None => Input::Pending,
+            };
         }
-    }
-
-    #[inline(always)]
-    fn start_attempt(&mut self, number: u32, starts: &mut u32) {
-        *starts += 1;
-        let attempt = self.operation.start(Attempt { number, remaining: None, last: None });
-        self.attempt.set(Some(attempt));
-    }
-
-    /// Runs a call with its state machine.
-    #[cold]
-    #[inline(never)]
-    fn run_machine(
-        mut self,
-        mut machine: Pin<Box<MachineCall<'p, A, T, E, S>>>,
-        cx: &mut Context<'_>,
-    ) -> Poll<CallResult<T, E, C, R>> {
-        for _ in 0..STARTS_PER_POLL_MAX {
-            let MachineParts { engine, last, hedges, timer } = machine.as_mut().project();
-            let attempts = &mut FutureAttempts {
-                first: self.attempt.as_mut(),
-                hedges,
-                classify: self.classify,
-                last,
-            };
-            let timer = &mut AsyncTimer { sleeper: self.sleeper, timer };
-            match (CallDriver { engine, attempts, timer }).poll_step(cx) {
-                Poll::Pending => {
-                    *self.phase = Phase::Machine(machine);
-                    return Poll::Pending;
-                }
-                Poll::Ready(CallStep::Start(start)) => {
-                    let now = if O::READS_ATTEMPT { self.sleeper.now() } else { 0 };
-                    let attempt = self.operation.start(engine.attempt(start, now));
-                    put_attempt(start, attempt, self.attempt.as_mut(), hedges);
-                }
-                Poll::Ready(CallStep::End(end)) => {
-                    let last = last.take();
-                    let (report, strategy_error) = engine.report(end);
-                    drop(machine);
-                    let stop_reason = end.stop_reason;
-                    return Poll::Ready(finish::<T, E, C, R>(
-                        last,
-                        stop_reason,
-                        strategy_error,
-                        || report,
-                    ));
-                }
-            }
-        }
-        *self.phase = Phase::Machine(machine);
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
-
-    /// The report of a call without its state machine.
-    fn report(&self, mut plain: PlainCall<S>, stop_reason: StopReason) -> Report {
-        let (policy, handle) = (self.origin.policy(), self.origin.handle());
-        plain.report(policy, &handle, self.sleeper, stop_reason, self.is_elapsed_exact())
     }
 }
 
-fn put_attempt<A>(
-    start: Start,
-    attempt: A,
-    mut first: Pin<&mut Option<A>>,
-    hedges: &mut Vec<Option<Pin<Box<A>>>>,
-) {
-    if start.slot == 0 {
-        first.set(Some(attempt));
-        return;
+/// Ends the phase of a call when it is dropped: the call has ended, or user code has panicked.
+struct EndOnDrop<'a, 'p, S: Sleeper>(&'a mut CallPhase<'p, S>);
+
+impl<S: Sleeper> Drop for EndOnDrop<'_, '_, S> {
+    #[cold]
+    #[inline(never)]
+    fn drop(&mut self) {
+        *self.0 = CallPhase::Done;
     }
-    if hedges.len() < start.slot {
-        hedges.resize_with(start.slot, || None);
-    }
-    hedges[start.slot - 1] = Some(Box::pin(attempt));
 }
 
 /// The result of a call from the last result of an attempt.
 pub(crate) fn finish<T, E, C, R>(
     last: Option<Result<T, E>>,
     stop_reason: StopReason,
-    strategy_error: Option<BoxError>,
-    report: impl FnOnce() -> Report,
+    details: impl FnOnce() -> Box<Details>,
 ) -> CallResult<T, E, C, R>
 where
     C: Classify<T, E>,
     R: Output<T>,
 {
     match last {
-        Some(Ok(value)) if stop_reason == StopReason::Succeeded => Ok(R::output(value, report)),
-        last => Err(Error::new(last.and_then(C::keep), strategy_error, report())),
-    }
-}
-
-/// The attempts of one call of the async driver.
-struct FutureAttempts<'a, A, C, T, E> {
-    first: Pin<&'a mut Option<A>>,
-    hedges: &'a mut Vec<Option<Pin<Box<A>>>>,
-    classify: &'a mut C,
-    last: &'a mut Option<Result<T, E>>,
-}
-
-impl<A, C, T, E> Attempts for FutureAttempts<'_, A, C, T, E>
-where
-    A: Future<Output = Result<T, E>>,
-    C: Classify<T, E>,
-{
-    fn poll(&mut self, slot: usize, cx: &mut Context<'_>) -> Poll<Directive> {
-        let attempt = match slot {
-            0 => self.first.as_mut().as_pin_mut(),
-            _ => self.hedges.get_mut(slot - 1).and_then(Option::as_mut).map(Pin::as_mut),
-        };
-        let Some(Poll::Ready(result)) = attempt.map(|attempt| attempt.poll(cx)) else {
-            return Poll::Pending;
-        };
-        self.cancel(slot);
-        let directive = self.classify.directive(&result);
-        *self.last = Some(result);
-        Poll::Ready(directive)
-    }
-
-    fn cancel(&mut self, slot: usize) {
-        match slot {
-            0 => self.first.set(None),
-            _ => self.hedges[slot - 1] = None,
+        Some(Ok(value)) if stop_reason == StopReason::Succeeded => {
+            Ok(R::output(value, || details().report))
         }
-    }
-}
-
-/// The clock and the timer of the async and the borrowing driver.
-pub(crate) struct AsyncTimer<'a, S: Sleeper> {
-    pub(crate) sleeper: &'a S,
-    pub(crate) timer: Pin<&'a mut SleepUntil<S>>,
-}
-
-impl<S: Sleeper> Timer for AsyncTimer<'_, S> {
-    fn now(&self) -> Ns {
-        self.sleeper.now()
-    }
-    fn poll_until(&mut self, at: Ns, cx: &mut Context<'_>) -> Poll<()> {
-        self.timer.as_mut().poll(self.sleeper, at, cx)
+        Some(last) => Err(Error::new(C::keep(last), details())),
+        None => Err(Error::new(None, details())),
     }
 }

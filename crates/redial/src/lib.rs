@@ -146,6 +146,7 @@ mod engine;
 mod error;
 mod future;
 mod options;
+mod phase;
 mod plain;
 mod policy;
 pub mod presets;
@@ -210,8 +211,8 @@ pub mod parts {
         CallWhenToSayWhichErrorsAreRetried, Chain, IntoDirective, Or, Until, When,
     };
     pub use crate::draws::draw;
-    pub use crate::future::{Output, Retrying, Value, WithReport};
-    pub use crate::policy::{Origin, Sequential, Site};
+    pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
+    pub use crate::policy::{Origin, OriginKind, Sequential, Site};
 }
 
 /// Compiles and runs the README's example with the documentation tests.

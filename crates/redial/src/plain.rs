@@ -2,20 +2,28 @@
 //!
 //! Every call begins like this. A call whose policy needs more than counters (a deadline, hedging, an
 //! attempt timeout, a strategy) gets its state machine when its first timer fires or its first attempt
-//! fails. The module is generic over the sleeper and the kind of policy only, so call sites share its code.
+//! fails, and one with options at its start. The module is generic over the sleeper and the kind of
+//! policy only, so call sites share its code.
 
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, CallCounters, Cost, Environment, Failure, Grant, NEVER, Ns, StopReason, Verdict,
-    Withdrawal, decide, duration,
+    Advice, CallCounters, Cost, Directive, Environment, Failure, Grant, NEVER, Ns, StopReason,
+    Verdict, Withdrawal, decide, duration,
 };
 
+use crate::attempt::Attempt;
 use crate::draws::draw;
-use crate::policy::{Origin, Policy};
+use crate::driver::{CallTraits, Input, PollContext, Step};
+use crate::engine::Engine;
+use crate::error::Details;
+use crate::options::Options;
+use crate::phase::Machine;
+use crate::policy::Origin;
 use crate::report::Report;
 use crate::sleeper::Sleeper;
 use crate::throttle::Handle;
@@ -24,7 +32,11 @@ use crate::throttle::Handle;
 pub(crate) const UNKNOWN: Ns = NEVER;
 
 /// The state of a call without its state machine.
-pub(crate) enum PlainCall<S: Sleeper> {
+pub(crate) enum PlainCall<'p, S: Sleeper> {
+    /// The call has not been polled, and has no options.
+    NotStarted,
+    /// The call has not been polled.
+    Configured(Box<Options<'p>>),
     /// No delay and no timer so far.
     Immediate {
         /// Attempts started.
@@ -35,6 +47,14 @@ pub(crate) enum PlainCall<S: Sleeper> {
     },
     /// With a timer or a delay.
     Timed(Pin<Box<Timed<S>>>),
+}
+
+/// What a call without its state machine does next.
+pub(crate) enum PlainStep<'p, S: Sleeper> {
+    /// A step of the call.
+    Step(Step),
+    /// The call needs its state machine.
+    NeedsMachine(Pin<Box<Machine<'p, S>>>),
 }
 
 pin_project! {
@@ -71,7 +91,7 @@ impl Drop for Reserved {
 }
 
 /// What follows a retryable failure.
-pub(crate) enum Next {
+enum Next {
     /// Start the attempt with this number.
     Start(u32),
     /// Wait for [`PlainCall::poll_next_attempt`].
@@ -131,26 +151,110 @@ impl<'p, G: Origin<'p>> Environment for PlainEnvironment<G> {
     }
 }
 
-impl<S: Sleeper> PlainCall<S> {
-    /// When the call started; recorded as now if it is unknown.
-    pub(crate) fn start(&mut self, sleeper: &S) -> Ns {
-        match self {
-            PlainCall::Immediate { start, .. } => {
-                if *start == UNKNOWN {
-                    *start = sleeper.now();
+impl<'p, S: Sleeper> PlainCall<'p, S> {
+    /// The next step of the call; pending if everything that it waits for is pending.
+    pub(crate) fn next_step(
+        &mut self,
+        origin: impl Origin<'p>,
+        input: &Input,
+        poll: &mut PollContext<'_, '_>,
+        sleeper: &S,
+    ) -> Poll<PlainStep<'p, S>> {
+        let policy = origin.policy();
+        let step = match input {
+            Input::Polled => return self.poll(origin, poll, sleeper),
+            Input::Started => {
+                ready!(poll.poll_fairness());
+                Step::Poll(0)
+            }
+            Input::Pending | Input::Cancelled => {
+                ready!(self.poll_first_timer(&policy.core, sleeper, poll.cx));
+                let mut engine = self.late_engine(origin, poll.traits, sleeper);
+                engine.yielded = matches!(self, PlainCall::Timed(_));
+                return Poll::Ready(PlainStep::NeedsMachine(Machine::new(engine)));
+            }
+            Input::Outcome(_, Directive::Succeed) => {
+                origin.succeeded();
+                Step::End(StopReason::Succeeded)
+            }
+            Input::Outcome(_, Directive::Fail) => Step::End(StopReason::NotRetryable),
+            Input::Outcome(slot, Directive::Retry(failure)) => {
+                if poll.traits.reads_attempt || !policy.needs_only_counters() {
+                    let mut engine = self.late_engine(origin, poll.traits, sleeper);
+                    engine.handle_outcome(*slot, Directive::Retry(*failure), sleeper.now());
+                    return Poll::Ready(PlainStep::NeedsMachine(Machine::new(engine)));
                 }
+                match self.after_failure(origin, failure, sleeper) {
+                    Next::Start(number) => start(number, poll),
+                    Next::Wait => start(ready!(self.poll_delay(sleeper, poll.cx)), poll),
+                    Next::End(stop_reason) => Step::End(stop_reason),
+                }
+            }
+        };
+        Poll::Ready(PlainStep::Step(step))
+    }
+
+    /// The first step of a poll.
+    fn poll(
+        &mut self,
+        origin: impl Origin<'p>,
+        poll: &mut PollContext<'_, '_>,
+        sleeper: &S,
+    ) -> Poll<PlainStep<'p, S>> {
+        let step = match self {
+            PlainCall::NotStarted => {
+                let (policy, now) = (origin.policy(), sleeper.now());
+                if policy.needs_machine() || crate::trace::is_enabled() {
+                    return Poll::Ready(begin(origin, Options::default(), now));
+                }
+                *self = PlainCall::Immediate { attempts: 1, start: now };
+                poll.attempt = Attempt::first(policy.first_attempt_timeout());
+                start(1, poll)
+            }
+            PlainCall::Configured(options) => {
+                return Poll::Ready(begin(origin, mem::take(&mut **options), sleeper.now()));
+            }
+            PlainCall::Timed(timed) if matches!(timed.waits, WaitsFor::NextAttempt(..)) => {
+                start(ready!(self.poll_delay(sleeper, poll.cx)), poll)
+            }
+            PlainCall::Immediate { .. } | PlainCall::Timed(_) => Step::Poll(0),
+        };
+        Poll::Ready(PlainStep::Step(step))
+    }
+
+    /// The state machine of a call whose first attempt runs or has just ended.
+    fn late_engine(
+        &mut self,
+        origin: impl Origin<'p>,
+        traits: CallTraits,
+        sleeper: &S,
+    ) -> Engine<'p> {
+        let (policy, start) = (origin.policy(), self.start(sleeper));
+        let mut engine = Engine::begin_late(policy, origin.handle(), start);
+        engine.elapsed_exact = traits.is_elapsed_exact(policy);
+        engine
+    }
+
+    /// When the call started; recorded as now if it is unknown.
+    fn start(&mut self, sleeper: &S) -> Ns {
+        match self {
+            PlainCall::Immediate { start, .. } if *start != UNKNOWN => *start,
+            PlainCall::Timed(timed) => timed.counters.start,
+            PlainCall::Immediate { start, .. } => {
+                *start = sleeper.now();
                 *start
             }
-            PlainCall::Timed(timed) => timed.counters.start,
+            PlainCall::NotStarted | PlainCall::Configured(_) => sleeper.now(),
         }
     }
 
     /// The counters of the call.
     fn counters(&mut self, sleeper: &S) -> CallCounters {
+        let start = self.start(sleeper);
         match self {
+            PlainCall::NotStarted | PlainCall::Configured(_) => CallCounters::new(start),
             PlainCall::Immediate { attempts, .. } => {
-                let attempts = *attempts;
-                CallCounters { attempts, ..CallCounters::new(self.start(sleeper)) }
+                CallCounters { attempts: *attempts, ..CallCounters::new(start) }
             }
             PlainCall::Timed(timed) => timed.counters,
         }
@@ -158,9 +262,7 @@ impl<S: Sleeper> PlainCall<S> {
 
     /// Waits for the first timer of a call whose first attempt is pending; records the start of the call.
     /// Ready if the call needs its state machine.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn poll_first_timer(
+    fn poll_first_timer(
         &mut self,
         policy: &redial_core::Policy,
         sleeper: &S,
@@ -191,14 +293,7 @@ impl<S: Sleeper> PlainCall<S> {
     }
 
     /// Decides what follows a retryable failure of a call that needs no state machine.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn after_failure<'p>(
-        &mut self,
-        origin: impl Origin<'p>,
-        failure: &Failure,
-        sleeper: &S,
-    ) -> Next {
+    fn after_failure(&mut self, origin: impl Origin<'p>, failure: &Failure, sleeper: &S) -> Next {
         let policy = &origin.policy().core;
         let mut env = PlainEnvironment { origin, withdrawal: None };
         let start = self.start(sleeper);
@@ -235,38 +330,35 @@ impl<S: Sleeper> PlainCall<S> {
                 let timed = timed.as_mut().project();
                 (*timed.counters, *timed.waits) = (counters, waits);
             }
-            PlainCall::Immediate { .. } => *self = PlainCall::timed(counters, waits),
+            PlainCall::NotStarted | PlainCall::Configured(_) | PlainCall::Immediate { .. } => {
+                *self = PlainCall::timed(counters, waits);
+            }
         }
         if after == 0 { Next::Start(counters.attempts) } else { Next::Wait }
     }
 
     /// Waits until the next attempt may start; ready with its number.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn poll_next_attempt(&mut self, sleeper: &S, cx: &mut Context<'_>) -> Poll<u32> {
-        let PlainCall::Timed(timed) = self else { panic!("polled after completion") };
+    fn poll_delay(&mut self, sleeper: &S, cx: &mut Context<'_>) -> Poll<u32> {
+        let PlainCall::Timed(timed) = self else { unreachable!("a call without a delay waits") };
         let timed = timed.as_mut().project();
-        let WaitsFor::NextAttempt(at, reserved) = timed.waits else {
-            panic!("polled after completion")
-        };
-        ready!(timed.timer.poll(sleeper, *at, cx));
-        // The attempt starts, which spends the tokens.
-        reserved.withdrawal = None;
+        if let WaitsFor::NextAttempt(at, reserved) = timed.waits {
+            ready!(timed.timer.poll(sleeper, *at, cx));
+            // The attempt starts, which spends the tokens.
+            reserved.withdrawal = None;
+        }
         *timed.waits = WaitsFor::Nothing;
         Poll::Ready(timed.counters.count())
     }
 
-    /// The report of a call that ends without its state machine.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn report(
+    /// The details of a call that ends without its state machine.
+    pub(crate) fn details(
         &mut self,
-        policy: &Policy,
-        handle: &Handle,
+        origin: impl Origin<'p>,
+        traits: CallTraits,
         sleeper: &S,
         stop_reason: StopReason,
-        elapsed_exact: bool,
-    ) -> Report {
+    ) -> Box<Details> {
+        let policy = origin.policy();
         let counters = self.counters(sleeper);
         let now = sleeper.now();
         let throttled = stop_reason == StopReason::Throttled;
@@ -274,14 +366,30 @@ impl<S: Sleeper> PlainCall<S> {
             attempts: counters.attempts,
             attempts_max: policy.rules().attempts,
             elapsed: duration(now.saturating_sub(counters.start)),
-            elapsed_exact,
+            elapsed_exact: traits.is_elapsed_exact(policy),
             stop_reason,
-            tokens: if throttled { handle.tokens(now) } else { None },
+            tokens: if throttled { origin.handle().tokens(now) } else { None },
             history: Vec::new(),
         };
         crate::trace::gave_up(stop_reason, report.attempts, Some(report.elapsed), None);
-        report
+        Box::new(Details { report, strategy: None })
     }
+}
+
+/// Begins a call with its state machine.
+fn begin<'p, S: Sleeper>(
+    origin: impl Origin<'p>,
+    options: Options<'p>,
+    now: Ns,
+) -> PlainStep<'p, S> {
+    let engine = Engine::begin(origin.policy(), origin.handle(), options, now);
+    PlainStep::NeedsMachine(Machine::new(engine))
+}
+
+fn start(number: u32, poll: &mut PollContext<'_, '_>) -> Step {
+    poll.starts += 1;
+    poll.attempt.number = number;
+    if poll.is_fair() { Step::StartAndPoll(0) } else { Step::Start(0) }
 }
 
 /// The stop reason of a verdict that is not to retry.

@@ -12,6 +12,7 @@ use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::borrowing::BorrowingRetry;
 use crate::builder::Builder;
 use crate::classify::CallWhenToSayWhichErrorsAreRetried;
+use crate::future::{HedgeList, Hedges, NoHedges};
 use crate::retry::Retry;
 use crate::strategy::Strategy;
 use crate::throttle::{Handle, Throttle};
@@ -39,7 +40,7 @@ pub struct Policy {
 
 /// The source of a call's rules and throttle: a [`Policy`], a [`Hedged`] policy, or the call site of
 /// [`retry`](crate::retry).
-pub trait Origin<'p>: Copy + sealed::Sealed {
+pub trait Origin<'p>: Copy + OriginKind {
     /// The rules, and a strategy if there is one.
     #[doc(hidden)]
     fn policy(self) -> &'p Policy;
@@ -47,6 +48,13 @@ pub trait Origin<'p>: Copy + sealed::Sealed {
     /// The throttle.
     #[doc(hidden)]
     fn handle(self) -> Handle;
+
+    /// Whether the clock is read before the first attempt.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn needs_clock(self) -> bool {
+        self.policy().needs_clock()
+    }
 
     /// Withdraws the cost of a retry from the budget of a call without its state machine.
     #[doc(hidden)]
@@ -65,6 +73,26 @@ mod sealed {
     impl Sealed for &super::Policy {}
     impl Sealed for &super::Hedged {}
     impl Sealed for super::Site {}
+}
+
+/// Whether an [`Origin`] hedges. A trait without a lifetime, so that the future of a call is `Send` in a
+/// task.
+pub trait OriginKind: sealed::Sealed {
+    /// The attempts of a call beside the first.
+    #[doc(hidden)]
+    type Hedges<A>: Hedges<A>;
+}
+
+impl OriginKind for &Policy {
+    type Hedges<A> = NoHedges;
+}
+
+impl OriginKind for &Hedged {
+    type Hedges<A> = HedgeList<A>;
+}
+
+impl OriginKind for Site {
+    type Hedges<A> = NoHedges;
 }
 
 impl<'p> Origin<'p> for &'p Policy {
@@ -112,6 +140,11 @@ static DEFAULT: Policy =
     Policy::exponential(redial_core::ms(100)).throttle(Throttle::none()).build();
 
 impl<'p> Origin<'p> for Site {
+    // The default policy is a static of this crate, which the compiler does not look into elsewhere.
+    #[inline(always)]
+    fn needs_clock(self) -> bool {
+        false
+    }
     #[inline(always)]
     fn policy(self) -> &'p Policy {
         &DEFAULT

@@ -238,6 +238,10 @@ impl<'a> ScriptedCall<'a> {
     fn run_commands(&mut self, now: Ns, queue: &mut EventQueue) {
         while let Some(step) = run_commands(&mut ScriptedDriver { call: self, now }) {
             match step {
+                CallStep::Cancel(slot) => {
+                    let ScriptedCall { running, sent, script, messages, .. } = &mut *self;
+                    record_sent(running, sent, script, messages.written, slot);
+                }
                 CallStep::Start(start) => self.start(start, now, queue),
                 CallStep::End(_) => {
                     self.pending_answer = None;
@@ -314,10 +318,6 @@ impl RunCommands for ScriptedDriver<'_, '_> {
     fn command(&mut self) -> Option<Command> {
         let ScriptedCall { call, env, .. } = &mut *self.call;
         call.as_mut()?.command(env)
-    }
-    fn cancel(&mut self, slot: usize) {
-        let ScriptedCall { running, sent, script, messages, .. } = &mut *self.call;
-        record_sent(running, sent, script, messages.written, slot);
     }
     fn ask(&mut self, failure: Failure) {
         self.call.ask_strategy(failure, self.now);

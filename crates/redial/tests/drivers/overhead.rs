@@ -296,7 +296,7 @@ async fn deadline_ends_a_loop_of_immediate_retries() {
 }
 
 #[test]
-fn overhead_future_is_48_bytes_larger_than_its_operation() {
+fn overhead_future_is_64_bytes_larger_than_its_operation() {
     /// The size of a small future.
     struct Op([u64; 8]);
     impl Future for Op {
@@ -308,7 +308,8 @@ fn overhead_future_is_48_bytes_larger_than_its_operation() {
     static PLAIN: Policy = Policy::exponential(ms(1)).build();
     let (a, b) = (3_u64, 4_u64);
     let mut future = Box::pin(PLAIN.retry(|| Op([a + b; 8])).when(|()| true).into_future());
-    // The phase of the call 16, the policy 8, the closure 16, and whether an attempt runs 8.
-    assert_eq!(size_of_val(&*future), size_of::<Op>() + 16 + 8 + 16 + 8);
+    // The phase of the call 16, the policy 8, the closure 16, whether an attempt runs 8, and the last
+    // result 16.
+    assert_eq!(size_of_val(&*future), size_of::<Op>() + 16 + 8 + 16 + 8 + 16);
     assert!(matches!(poll(future.as_mut()), Poll::Ready(Ok(7))));
 }

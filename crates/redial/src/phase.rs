@@ -1,0 +1,120 @@
+//! A call that has left the fast path, compiled once for all call sites.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+use redial_core::{Ns, StopReason};
+
+use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, Timer};
+use crate::engine::Engine;
+use crate::error::Details;
+use crate::plain::{PlainCall, PlainStep, SleepUntil};
+use crate::policy::Origin;
+use crate::sleeper::Sleeper;
+
+/// The phase of a call.
+pub(crate) enum CallPhase<'p, S: Sleeper> {
+    /// Without the state machine.
+    Plain(PlainCall<'p, S>),
+    /// With the state machine.
+    Machine(Pin<Box<Machine<'p, S>>>),
+    /// The call has ended, or user code panicked: the future can only be dropped.
+    Done,
+}
+
+pin_project! {
+    /// The state machine of a call and its timer.
+    #[project = MachineParts]
+    pub(crate) struct Machine<'p, S>
+    where
+        S: Sleeper,
+    {
+        engine: Engine<'p>,
+        #[pin]
+        timer: SleepUntil<S>,
+    }
+}
+
+impl<'p, S: Sleeper> Machine<'p, S> {
+    pub(crate) fn new(engine: Engine<'p>) -> Pin<Box<Self>> {
+        Box::pin(Machine { engine, timer: SleepUntil::unarmed() })
+    }
+}
+
+impl<'p, S: Sleeper> CallPhase<'p, S> {
+    /// Whether the call has not been polled, and has no options.
+    #[inline(always)]
+    pub(crate) const fn is_not_started(&self) -> bool {
+        matches!(self, CallPhase::Plain(PlainCall::NotStarted))
+    }
+
+    /// The next step of the call; pending if everything that it waits for is pending.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn next_step(
+        &mut self,
+        origin: impl Origin<'p>,
+        input: &Input,
+        poll: &mut PollContext<'_, '_>,
+        sleeper: &S,
+    ) -> Poll<Step> {
+        let mut input = input;
+        if let CallPhase::Plain(plain) = self {
+            match ready!(plain.next_step(origin, input, poll, sleeper)) {
+                PlainStep::Step(step) => return Poll::Ready(step),
+                PlainStep::NeedsMachine(machine) => {
+                    let yields = machine.engine.yielded;
+                    *self = CallPhase::Machine(machine);
+                    if yields {
+                        // An outcome of the moment at which the timer fired comes first (P4), so other
+                        // tasks get a turn.
+                        poll.cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    input = &Input::Polled;
+                }
+            }
+        }
+        match self {
+            CallPhase::Machine(machine) => {
+                let MachineParts { engine, timer } = machine.as_mut().project();
+                let timer = &mut AsyncTimer { sleeper, timer };
+                CallDriver { engine, timer }.next_step(input, poll)
+            }
+            CallPhase::Plain(_) | CallPhase::Done => panic!("polled after completion"),
+        }
+    }
+
+    /// The details of the call, after its end.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn details(
+        &mut self,
+        origin: impl Origin<'p>,
+        traits: CallTraits,
+        sleeper: &S,
+        stop_reason: StopReason,
+    ) -> Box<Details> {
+        match self {
+            CallPhase::Plain(plain) => plain.details(origin, traits, sleeper, stop_reason),
+            CallPhase::Machine(machine) => machine.as_mut().project().engine.details(stop_reason),
+            CallPhase::Done => panic!("polled after completion"),
+        }
+    }
+}
+
+/// The clock and the timer of the async and the borrowing driver.
+pub(crate) struct AsyncTimer<'a, S: Sleeper> {
+    pub(crate) sleeper: &'a S,
+    pub(crate) timer: Pin<&'a mut SleepUntil<S>>,
+}
+
+impl<S: Sleeper> Timer for AsyncTimer<'_, S> {
+    fn now(&self) -> Ns {
+        self.sleeper.now()
+    }
+    fn poll_until(&mut self, at: Ns, cx: &mut Context<'_>) -> Poll<()> {
+        self.timer.as_mut().poll(self.sleeper, at, cx)
+    }
+}
