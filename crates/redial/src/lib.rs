@@ -9,11 +9,18 @@
 //!
 //! - An **operation** is a closure that returns a `Result`, or a future of one.
 //! - A **policy** is an immutable value, usually a `static`: attempts, backoff, jitter, deadline and
-//!   throttle. A contradiction in it is a compile error.
+//!   throttle. A contradiction in it is a compile error in a `static`. At run time,
+//!   [`build`](Builder::build) panics and [`try_build`](Builder::try_build) returns an error.
 //! - The **classification** states which errors are worth a retry. Nothing is retried without it.
 //!
-//! For gRPC clients there is `redial-grpc`, a tower layer with service configs, transparent retries and
-//! hedging as gRPC defines them. For the AWS SDK's rules there is `redial-smithy`.
+//! Related crates:
+//!
+//! - gRPC: `redial-grpc` is a tower layer with service configs, transparent retries and hedging as gRPC
+//!   defines them.
+//! - AWS: `redial-smithy` applies the standard retry mode of the AWS SDKs to your own calls. It does not
+//!   plug into the SDK yet.
+//! - HTTP: there is no layer yet. The example of [`Retry::classify`] retries by status, and
+//!   [`docs/coming-from.md`][coming-from] compares the options of other libraries.
 //!
 //! # Example
 //!
@@ -46,14 +53,14 @@
 //! | retry with the default policy | [`retry`] |
 //! | state which errors are retried, at the call | [`Retry::when`] |
 //! | state it once for an error type | [`Transient`] |
-//! | classify values and errors together | [`Retry::classify`] |
+//! | classify values and errors together, for example by HTTP status | [`Retry::classify`] |
 //! | run in the calling thread instead of `.await` | [`Retry::call`] |
 //! | know the attempt's number and the remaining time | [`Policy::retry_with`] |
 //! | borrow mutably in an async operation | [`Policy::retry_on`] |
 //! | wait until a value is ready | [`Retry::until`] |
-//! | mark a call as not idempotent | [`Retry::not_idempotent`] |
-//! | cut tail latency by hedging | [`Policy::hedged`], with a delay that follows the observed latency [`hedging`] |
-//! | let the application decide about each failure | [`strategy`] |
+//! | mark a call as not idempotent | [`Retry::not_idempotent`], with a `when` that returns a [`Failure`] and its [`Stage`] |
+//! | start another attempt when the first is slow (hedging), to cut tail latency | [`Policy::hedged`]; [`Retry::latency_estimator`] sets its delay from the observed latency |
+//! | compute the delay in code, or stop, after each retryable failure | [`strategy`] |
 //! | share a retry budget | [`Throttle::budget`] |
 //! | read a policy from JSON or TOML | `config` (feature `serde`) |
 //! | record everything that a call did, and replay it | [`CallLog`] |
@@ -63,10 +70,10 @@
 //!
 //! | setting | default | reason |
 //! | --- | --- | --- |
-//! | attempts | 3, including the first | two retries outlast most short failures |
+//! | attempts | 3, including the first | covers a dropped connection or a brief overload: the two delays add up to at most 300 ms. Raise it to outlast a restart |
 //! | backoff | exponential: 100 ms, doubled, at most 20 s | fast at first, and soon gentle to the server |
 //! | jitter | full; none for [`Policy::constant`] and [`Policy::table`] | spreads out clients that failed at the same time (thundering herd) |
-//! | retry budget | a reserve of 10 retries per call site, and 1 more per 10 successes | prevents retry storms against an overloaded server |
+//! | retry budget | a reserve of 10 retries, and 1 more per 10 successes; one budget per `static` policy, or per line that calls [`retry`] | prevents retry storms against an overloaded server |
 //! | deadline, attempt timeout, limits | none | only the caller knows them |
 //! | idempotency | the operation is taken as idempotent | mark the others with [`Retry::not_idempotent`] |
 //! | retried errors | none | a retry that is not safe must not happen by default: use [`Retry::when`] |
@@ -75,10 +82,13 @@
 //!
 //! - **A call gives up with `throttled` although the server has recovered.** The retry budget is empty:
 //!   many calls failed before this one. It refills with successes; [`throttle`] explains how to size it.
-//! - **More than 11 attempts never happen.** The default budget has a reserve of 10 retries. A policy that
-//!   waits for a value, or retries for long, needs a larger budget or [`Throttle::none`].
+//! - **A call stops after 11 attempts although the policy allows more.** The default budget has a reserve
+//!   of 10 retries. A policy that waits for a value, or retries for long, needs a larger budget or
+//!   [`Throttle::none`].
 //! - **An operation ran twice.** It was retried after a failure that left open whether the server had
 //!   processed it. Use [`Retry::not_idempotent`], and state the [`Stage`] of a failure.
+//! - **A call that is not idempotent is never retried.** Its `when` returns `true`, which does not say
+//!   how far the attempt got. Return `Failure::client().at(Stage::Unsent)` for a request that was not sent.
 //! - **A call ends before its deadline.** The next attempt could not have started in time, so the call
 //!   fails at once instead of sleeping first; see [`rules::DeadlineAction`].
 //! - **A blocking attempt runs past the deadline.** A thread cannot be cancelled. Give the operation a
@@ -91,7 +101,7 @@
 //!
 //! | the compiler reports | cause and fix |
 //! | --- | --- |
-//! | `Retry<.., CallWhenToSayWhichErrorsAreRetried>` is not a future | no classification: add `.when(..)` |
+//! | `Retry<'_, CallWhenToSayWhichErrorsAreRetried, ..>` or `Retry<'_, Until<.., CallWhenToSayWhichErrorsAreRetried>, ..>` is not a future | no classification: add `.when(..)` |
 //! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: use `.call()`, or make it `async` |
 //! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: use `.await` |
 //! | expected `Policy`, found `Builder<Policy>` | end the builder with `.build()`, or with `.try_build()?` for values known at run time |
@@ -110,21 +120,24 @@
 //!
 //! | feature | default | adds |
 //! | --- | --- | --- |
-//! | `tokio` | yes | `Tokio`, the default sleeper. Without it, calls block or name a sleeper with [`Retry::sleeping_on`] |
+//! | `tokio` | yes | the tokio timer for delays. Without it, use `.call()` for blocking code, or pass your own timer with [`Retry::sleeping_on`] |
 //! | `serde` | no | policies in JSON, TOML and other formats (module `config`), and call logs as JSON lines |
 //! | `tracing` | no | an event for every step of a call, under the target `redial` ([`trace`]) |
 //!
 //! # Performance
 //!
-//! A call that succeeds at its first poll allocates nothing, takes no lock, arms no timer and reads no
-//! clock, unless it has a deadline, a call log or a report. Nothing is spawned: dropping the future
-//! cancels the call.
+//! The fast path is an async call of [`retry`] or [`Policy::retry`] that succeeds at its first poll. It
+//! allocates nothing, takes no lock, arms no timer and reads no clock, unless it has a deadline or an
+//! option such as a call log or a report, or a `tracing` subscriber for its events. A call that waits for
+//! I/O under its policy's deadline adds one allocation and one timer. Nothing is spawned: dropping the
+//! future cancels the call.
 //!
 //! # Decisions
 //!
 //! References such as `decision P9` point to [`docs/decisions.md`][decisions]. It lists the cases that
 //! the underlying designs leave open, the behaviour of this crate, and the test for it.
 //!
+//! [coming-from]: https://github.com/redial-rs/redial/blob/main/docs/coming-from.md
 //! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
