@@ -101,7 +101,7 @@
 //!
 //! | the compiler reports | cause and fix |
 //! | --- | --- |
-//! | `Retry<'_, CallWhenToSayWhichErrorsAreRetried, ..>` or `Retry<'_, Until<.., CallWhenToSayWhichErrorsAreRetried>, ..>` is not a future | no classification: add `.when(..)` |
+//! | `Retry<'_, CallWhenToSayWhichErrorsAreRetried, ..>` or, after `.until(..)` in a narrow terminal, `Retry<'_, ..., ..., ..., ...>` is not a future | no classification: add `.when(..)` |
 //! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: use `.call()`, or make it `async` |
 //! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: use `.await` |
 //! | expected `Policy`, found `Builder<Policy>` | end the builder with `.build()`, or with `.try_build()?` for values known at run time |

@@ -34,29 +34,31 @@ fn compile_fail_cases_fail_and_call_sites_pass() {
     }
 }
 
+/// Our part of the message of each failing case.
+const HELP_TEXTS: [(&str, &str); 12] = [
+    ("missing_when", "CallWhenToSayWhichErrorsAreRetried"),
+    ("zero_attempts", "attempts: 0 would never try; write 1 for a single attempt"),
+    (
+        "hedging_too_many_attempts",
+        "attempts: a hedged policy runs 32 attempts at the most; lower it",
+    ),
+    ("hedging_blocking", "and where it is hedged a future"),
+    ("hedging_not_idempotent", "not_idempotent"),
+    ("hedging_strategy", "strategy"),
+    ("builder_without_build", "expected `Policy`, found `Builder<Policy>`"),
+    ("builder_retry", "method not found in `redial::Builder<redial::Policy>`"),
+    ("attempt_keeps_a_borrow", "captured variable"),
+    (
+        "when_wrong_type",
+        "return `true` or `false`, a `Failure`, an `Option<Failure>` or a `Directive`",
+    ),
+    ("operation_without_result", "an operation returns a `Result` or a future of one"),
+    ("until_without_when", "CallWhenToSayWhichErrorsAreRetried"),
+];
+
 #[test]
 fn compile_fail_messages_contain_the_help_text() {
-    let words = [
-        ("missing_when", "CallWhenToSayWhichErrorsAreRetried"),
-        ("zero_attempts", "attempts: 0 would never try; write 1 for a single attempt"),
-        (
-            "hedging_too_many_attempts",
-            "attempts: a hedged policy runs 32 attempts at the most; lower it",
-        ),
-        ("hedging_blocking", "and where it is hedged a future"),
-        ("hedging_not_idempotent", "not_idempotent"),
-        ("hedging_strategy", "strategy"),
-        ("builder_without_build", "expected `Policy`, found `Builder<Policy>`"),
-        ("builder_retry", "method not found in `redial::Builder<redial::Policy>`"),
-        ("attempt_keeps_a_borrow", "captured variable"),
-        (
-            "when_wrong_type",
-            "return `true` or `false`, a `Failure`, an `Option<Failure>` or a `Directive`",
-        ),
-        ("operation_without_result", "an operation returns a `Result` or a future of one"),
-        ("until_without_when", "CallWhenToSayWhichErrorsAreRetried"),
-    ];
-    for (name, word) in words {
+    for (name, word) in HELP_TEXTS {
         let said = fs::read_to_string(folder("fails").join(name).with_extension("stderr"));
         let said = said.unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(said.contains(word), "{name}: `{word}` is not in\n{said}");
@@ -66,5 +68,48 @@ fn compile_fail_messages_contain_the_help_text() {
         let path = file.as_ref().expect("it can be read").path();
         path.extension().is_some_and(|extension| extension == "rs")
     });
-    assert_eq!(cases.count(), words.len(), "each case has a help text");
+    assert_eq!(cases.count(), HELP_TEXTS.len(), "each case has a help text");
+}
+
+/// rustc shortens long types to the width of the terminal. trybuild sees full names, so this test asks
+/// rustc itself.
+#[test]
+fn compile_fail_help_texts_are_visible_at_80_columns() {
+    if !is_that_rustc() {
+        eprintln!("skipped: the expected compile errors are those of {RUSTC}x");
+        return;
+    }
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("columns");
+    let cases = folder("fails");
+    let bins: String = HELP_TEXTS
+        .iter()
+        .map(|(name, _)| {
+            let path = cases.join(name).with_extension("rs");
+            format!("[[bin]]\nname = {name:?}\npath = {path:?}\n")
+        })
+        .collect();
+    let manifest = format!(
+        "[workspace]\n[package]\nname = \"columns\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\
+         [dependencies]\nredial = {{ path = {package:?} }}\n\
+         tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n{bins}"
+    );
+    fs::create_dir_all(&project).expect("a folder");
+    fs::write(project.join("Cargo.toml"), manifest).expect("a manifest");
+    fs::copy(package.join("../../Cargo.lock"), project.join("Cargo.lock")).expect("the lock file");
+    for (name, word) in HELP_TEXTS {
+        let output = Command::new(env!("CARGO"))
+            .args(["rustc", "--quiet", "--offline", "--bin", name, "--", "--diagnostic-width=80"])
+            .current_dir(&project)
+            .env("CARGO_TARGET_DIR", project.join("target"))
+            .env_remove("RUSTFLAGS")
+            .output()
+            .expect("cargo runs");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{name} compiles");
+        // rustc shortens a classifier that has parameters, such as that of `until`, to `...`; the table
+        // "Compile errors" of the crate's documentation lists it.
+        let is_shortened = name == "until_without_when";
+        assert_eq!(message.contains(word), !is_shortened, "{name}: `{word}` in\n{message}");
+    }
 }
