@@ -255,8 +255,13 @@ where
         let traits = CallTraits { reads_attempt: O::READS_ATTEMPT, reports_elapsed: R::TIMED };
         let poll = &mut PollContext::new(traits, cx);
         let end = EndOnDrop(&mut self.phase);
+        let mut running = matches!(input, Input::Polled) && end.0.is_attempt_running();
         loop {
-            let Poll::Ready(step) = end.0.next_step(origin, &input, poll, &self.sleeper) else {
+            let step = if mem::take(&mut running) {
+                Step::Poll(0)
+            } else if let Poll::Ready(step) = end.0.next_step(origin, &input, poll, &self.sleeper) {
+                step
+            } else {
                 mem::forget(end);
                 return Poll::Pending;
             };
@@ -284,6 +289,15 @@ where
             };
             let mut place = self.hedges.place(slot, first.as_mut());
             input = match place.as_mut().as_pin_mut().map(|attempt| attempt.poll(poll.cx)) {
+                Some(Poll::Ready(Ok(value)))
+                    if C::ACCEPTS_VALUES && !R::TIMED && end.0.is_plain() =>
+                {
+                    place.set(None);
+                    origin.succeeded();
+                    return Poll::Ready(Ok(R::output(value, || {
+                        unreachable!("a call with a report")
+                    })));
+                }
                 Some(Poll::Ready(result)) => {
                     place.set(None);
                     let directive = self.classify.directive(&result);

@@ -49,6 +49,16 @@ impl<'p, S: Sleeper> CallPhase<'p, S> {
         matches!(self, CallPhase::Plain(PlainCall::NotStarted))
     }
 
+    /// Whether the call has no state machine.
+    pub(crate) const fn is_plain(&self) -> bool {
+        matches!(self, CallPhase::Plain(_))
+    }
+
+    /// Whether the call has no state machine, and an attempt runs.
+    pub(crate) fn is_attempt_running(&self) -> bool {
+        matches!(self, CallPhase::Plain(plain) if plain.is_attempt_running())
+    }
+
     /// The next step of the call; pending if everything that it waits for is pending.
     #[cold]
     #[inline(never)]

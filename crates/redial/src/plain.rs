@@ -194,6 +194,15 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
         Poll::Ready(PlainStep::Step(step))
     }
 
+    /// Whether an attempt runs.
+    pub(crate) fn is_attempt_running(&self) -> bool {
+        match self {
+            PlainCall::NotStarted | PlainCall::Configured(_) => false,
+            PlainCall::Immediate { .. } => true,
+            PlainCall::Timed(timed) => !matches!(timed.waits, WaitsFor::NextAttempt(..)),
+        }
+    }
+
     /// The first step of a poll.
     fn poll(
         &mut self,
