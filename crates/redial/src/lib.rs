@@ -140,14 +140,17 @@ pub mod classify;
 mod clock;
 #[cfg(feature = "serde")]
 pub mod config;
+mod delays;
 mod draws;
 mod driver;
 mod engine;
 mod error;
 mod future;
+mod keyed_budgets;
 mod options;
 mod plain;
 mod policy;
+mod policy_name;
 pub mod presets;
 mod report;
 mod retry;
@@ -165,6 +168,7 @@ pub use call_log::CallLog;
 pub use classify::{Last, Transient};
 pub use error::{AnyError, BoxError, Error};
 pub use policy::{Hedged, Policy};
+pub use policy_name::PolicyName;
 pub use redial_core::{
     Directive, Event, Failure, FailureKind, Hint, Jitter, PolicyError, Reason, Stage, StopReason,
     ms, s,
@@ -209,6 +213,7 @@ pub mod parts {
     pub use crate::classify::{
         CallWhenToSayWhichErrorsAreRetried, Chain, IntoDirective, Or, Until, When,
     };
+    pub use crate::delays::Delays;
     pub use crate::draws::draw;
     pub use crate::future::{Output, Retrying, Value, WithReport};
     pub use crate::policy::{Origin, Sequential, Site};
