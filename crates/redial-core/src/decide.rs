@@ -63,6 +63,7 @@ pub fn decide(
         && counters.idempotent
         && !counters.uses_strategy
         && failure.has_no_reason_or_hint()
+        && failure.is_charged()
         && advice == Advice::None
         && deadline == NEVER;
     if fast {
@@ -105,7 +106,7 @@ fn evaluate<const FAST: bool>(
 
     // Counted before the throttle compares (G11), and only once although a strategy causes a second
     // evaluation.
-    if advice == Advice::None && failure.is_charged() {
+    if advice == Advice::None && (FAST || failure.is_charged()) {
         env.failed();
     }
     if !FAST && let Some(verdict) = stop_by_call_flags(counters, failure, advice) {
@@ -149,7 +150,8 @@ fn evaluate<const FAST: bool>(
         counters.waited = counters.waited.saturating_add(after);
     }
 
-    match request_grant(env, Cost { kind: failure.kind }, now) {
+    let cost = Cost { kind: failure.kind };
+    match if FAST { ask_throttle(env, cost, now) } else { request_grant(env, cost, now) } {
         Grant::Now(_) => {}
         Grant::After(debt, _) => {
             // The debt is waited for first, then the backoff (S2).
@@ -222,6 +224,10 @@ pub(crate) fn request_grant(env: &mut impl Environment, cost: Cost, now: Ns) -> 
     if cost.kind == FailureKind::NotReady {
         return Grant::Now(Withdrawal(0));
     }
+    ask_throttle(env, cost, now)
+}
+
+fn ask_throttle(env: &mut impl Environment, cost: Cost, now: Ns) -> Grant {
     let grant = env.withdraw(cost, now);
     env.record(now, Event::ThrottleAnswered(grant));
     grant

@@ -99,15 +99,7 @@ impl Limits {
         Ok(requested.delay)
     }
 
-    /// Whether there is neither a soft nor a hard limit.
-    ///
-    /// ```
-    /// use redial_core::Limits;
-    ///
-    /// assert!(Limits::NONE.is_none());
-    /// ```
-    #[must_use]
-    pub const fn is_none(&self) -> bool {
+    pub(crate) const fn is_none(&self) -> bool {
         self.soft.is_none() && self.hard.is_none()
     }
 

@@ -179,7 +179,19 @@ impl<P> Builder<P> {
         self
     }
 
-    /// Replaces the default retry budget.
+    /// Replaces the default retry budget. A budget without a refill must be able to pay for all retries of
+    /// one call.
+    ///
+    /// ```
+    /// use redial::throttle::RetryBudget;
+    /// use redial::{Policy, PolicyError, Throttle, ms};
+    ///
+    /// static SMALL: RetryBudget = RetryBudget::new(5.0, 0.1);
+    ///
+    /// let budget = Throttle::budget(&SMALL);
+    /// let policy = Policy::constant(ms(50)).attempts(7).throttle(budget).try_build();
+    /// assert_eq!(policy.unwrap_err(), PolicyError::AttemptsAboveReserve);
+    /// ```
     #[doc(alias("budget", "circuit_breaker"))]
     pub const fn throttle(mut self, throttle: Throttle) -> Self {
         self.throttle = throttle;
@@ -218,21 +230,21 @@ impl<P> Builder<P> {
         if self.error.is_some() {
             return self.error;
         }
-        let is_cut = self.rules.backoff.first() > self.rules.backoff.cap();
-        if self.checks_cap && is_cut { Some(PolicyError::FirstAboveCap) } else { None }
+        if self.checks_cap && self.rules.backoff.first() > self.rules.backoff.cap() {
+            return Some(PolicyError::FirstAboveCap);
+        }
+        match (self.throttle.0, self.rules.attempts) {
+            (StaticThrottle::Budget(budget), Some(attempts))
+                if !budget.pays_for(attempts.saturating_sub(1)) =>
+            {
+                Some(PolicyError::AttemptsAboveReserve)
+            }
+            _ => None,
+        }
     }
 
     fn check(&self) -> Result<(), PolicyError> {
-        self.problem().map_or(Ok(()), Err)?;
-        // Only at run time: the initializer of a `static` cannot read another one that can change.
-        match (self.throttle.0, self.rules.attempts) {
-            (StaticThrottle::Budget(budget), Some(attempts)) if !budget.refills() => {
-                let (reserve, ..) = budget.parameters();
-                let is_paid = f64::from(attempts) - 1.0 <= reserve;
-                if is_paid { Ok(()) } else { Err(PolicyError::AttemptsAboveReserve) }
-            }
-            _ => Ok(()),
-        }
+        self.problem().map_or(Ok(()), Err)
     }
 
     /// The throttle of a policy that is made at run time: its own budget, unless one was named.

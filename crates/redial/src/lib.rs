@@ -55,6 +55,10 @@
 //! | cut tail latency by hedging | [`Policy::hedged`], with a delay that follows the observed latency [`hedging`] |
 //! | let the application decide about each failure | [`strategy`] |
 //! | share a retry budget | [`Throttle::budget`] |
+//! | have a retry budget per host or tenant | [`throttle::KeyedBudgets`] |
+//! | retry attempts that time out | [`Builder::retry_timeouts`] |
+//! | reconnect without end | [`Builder::forever`], [`Builder::reset_after`] |
+//! | use the delays in a loop of your own | [`Policy::delays`] |
 //! | read a policy from JSON or TOML | `config` (feature `serde`) |
 //! | record everything that a call did, and replay it | [`CallLog`] |
 //! | test policies and programs on virtual time | [`testing`] |
@@ -66,17 +70,23 @@
 //! | attempts | 3, including the first | two retries outlast most short failures |
 //! | backoff | exponential: 100 ms, doubled, at most 20 s | fast at first, and soon gentle to the server |
 //! | jitter | full; none for [`Policy::constant`] and [`Policy::table`] | spreads out clients that failed at the same time (thundering herd) |
-//! | retry budget | a reserve of 10 retries per call site, and 1 more per 10 successes | prevents retry storms against an overloaded server |
+//! | retry budget | a reserve of 10 retries per call site, and 1 more per 10 successes and per second | prevents retry storms against an overloaded server |
 //! | deadline, attempt timeout, limits | none | only the caller knows them |
+//! | attempts that time out | end the call | they may have run: use [`Builder::retry_timeouts`] |
+//! | longest hint of a server | 60 s; a longer one ends the call | a server must not hold a caller for hours: see [`Builder::hint_max`] |
 //! | idempotency | the operation is taken as idempotent | mark the others with [`Retry::not_idempotent`] |
 //! | retried errors | none | a retry that is not safe must not happen by default: use [`Retry::when`] |
 //!
 //! # What can go wrong
 //!
 //! - **A call gives up with `throttled` although the server has recovered.** The retry budget is empty:
-//!   many calls failed before this one. It refills with successes; [`throttle`] explains how to size it.
-//! - **More than 11 attempts never happen.** The default budget has a reserve of 10 retries. A policy that
-//!   waits for a value, or retries for long, needs a larger budget or [`Throttle::none`].
+//!   many calls failed before this one. It refills with successes and by one per second; [`throttle`]
+//!   explains how to size it.
+//! - **A call with many attempts and short delays gives up with `throttled`.** The default budget allows 10
+//!   retries at once and one per second after that. Use longer delays, a larger budget or
+//!   [`Throttle::none`]. Waiting for a value ([`Retry::until`]) is free.
+//! - **Tests fail with `throttled` although each of them passes alone.** They share the budget of a `static`
+//!   policy: use [`testing::fresh_budgets`].
 //! - **An operation ran twice.** It was retried after a failure that left open whether the server had
 //!   processed it. Use [`Retry::not_idempotent`], and state the [`Stage`] of a failure.
 //! - **A call ends before its deadline.** The next attempt could not have started in time, so the call

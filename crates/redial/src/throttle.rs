@@ -145,20 +145,15 @@ impl Handle {
         cost: Cost,
         now: impl FnOnce() -> Ns,
     ) -> Option<Withdrawal> {
-        let now = if self.refills() { now() } else { 0 };
+        let now = match self {
+            Handle::None => return Some(Withdrawal(0)),
+            Handle::Budget(budget) if !budget.refills() => 0,
+            Handle::Own(budget) if !budget.refills() => 0,
+            _ => now(),
+        };
         match self.withdraw(cost, now) {
             Grant::Now(withdrawal) => Some(withdrawal),
             Grant::After(..) | Grant::Later | Grant::Refused => None,
-        }
-    }
-
-    /// Whether the budget refills over time, so that a withdrawal needs the time.
-    fn refills(&self) -> bool {
-        match self {
-            Handle::None => false,
-            Handle::Budget(budget) => budget.refills(),
-            Handle::Own(budget) => budget.refills(),
-            Handle::CallSite(_) | Handle::Static(_) | Handle::Shared(_) => true,
         }
     }
 

@@ -43,6 +43,8 @@ fn compile_fail_messages_contain_the_help_text() {
             "hedging_too_many_attempts",
             "attempts: a hedged policy runs 32 attempts at the most; lower it",
         ),
+        ("first_delay_above_cap", "backoff: the first delay is above the cap"),
+        ("attempts_above_reserve", "attempts: the retry budget has no refill"),
         ("hedging_blocking", "and where it is hedged a future"),
         ("hedging_not_idempotent", "not_idempotent"),
         ("hedging_strategy", "strategy"),

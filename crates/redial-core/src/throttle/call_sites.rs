@@ -77,8 +77,8 @@ impl Bucket for CallSite {
         false
     }
     #[inline]
-    fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
-        self.budget().withdraw(cost, now)
+    fn withdraw(&self, _cost: Cost, now: Ns) -> Grant {
+        self.budget().withdraw_standard(now)
     }
     fn refund(&self, withdrawal: Withdrawal) {
         self.budget().refund(withdrawal);

@@ -68,11 +68,22 @@ impl Layout {
     }
 
     /// The state with the refill until `now`, at `per_second` thousandths per second.
+    #[inline(always)]
     const fn refilled(self, state: u64, now: Ns, per_second: u32) -> u64 {
+        let at = now / self.tick_ns;
+        // Retries come in bursts: in the same tick there is nothing to add.
+        if (at << self.spent_bits ^ state) >> self.spent_bits == 0 {
+            return state;
+        }
+        self.refilled_at(state, at & self.reference_max(), per_second)
+    }
+
+    #[cold]
+    #[inline(never)]
+    const fn refilled_at(self, state: u64, at: u64, per_second: u32) -> u64 {
         let ticks_per_ms = MILLISECOND_NS / self.tick_ns;
         let spent = state & self.spent_mask() as u64;
         let reference = state >> self.spent_bits;
-        let at = (now / self.tick_ns) & self.reference_max();
         let elapsed = at.wrapping_sub(reference) & self.reference_max();
         if elapsed > self.reference_max() / 2 {
             let behind = self.reference_max() - elapsed + 1;
@@ -239,6 +250,20 @@ impl RetryBudget {
         self.per_second != 0
     }
 
+    /// Whether a full budget can pay for this many retries of one call: because it refills, or from its
+    /// reserve. What other calls add is not counted.
+    ///
+    /// ```
+    /// use redial_core::throttle::RetryBudget;
+    ///
+    /// assert!(RetryBudget::new(10.0, 0.1).pays_for(10) && !RetryBudget::new(10.0, 0.1).pays_for(11));
+    /// assert!(RetryBudget::standard().pays_for(1000));
+    /// ```
+    #[must_use]
+    pub const fn pays_for(&self, retries: u32) -> bool {
+        self.refills() || retries as u64 * 1000 <= self.reserve as u64
+    }
+
     /// A full budget with the same parameters.
     ///
     /// ```
@@ -291,26 +316,11 @@ impl Bucket for RetryBudget {
     }
     #[inline]
     fn withdraw(&self, _cost: Cost, now: Ns) -> Grant {
-        let mut state = self.state.load(Ordering::Relaxed);
-        loop {
-            let refilled = self.refilled(state, now);
-            let spent = refilled as u32 & self.spent_mask;
-            let granted = spent + 1000 <= self.reserve;
-            let next = if granted { refilled + 1000 } else { refilled };
-            if next == state {
-                return Grant::Refused;
-            }
-            match self.state.compare_exchange_weak(
-                state,
-                next,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) if granted => return Grant::Now(Withdrawal(1000)),
-                Ok(_) => return Grant::Refused,
-                Err(current) => state = current,
-            }
+        if self.per_second == 0 {
+            // Without a refill there is no reference, and the state is the amount spent.
+            return self.withdraw_unless_refused(u32::MAX, self.reserve, |state| state);
         }
+        self.withdraw_refilled(now)
     }
 
     fn refund(&self, _withdrawal: Withdrawal) {
@@ -331,13 +341,57 @@ impl Bucket for RetryBudget {
 }
 
 impl RetryBudget {
+    #[inline(always)]
+    fn swap(&self, state: u64, next: u64) -> Result<u64, u64> {
+        self.state.compare_exchange_weak(state, next, Ordering::Relaxed, Ordering::Relaxed)
+    }
+
+    /// Withdraws from a budget with the default parameters, which are constants here.
     #[inline]
-    fn refilled(&self, state: u64, now: Ns) -> u64 {
-        if self.per_second == 0 {
-            return state;
+    pub(super) fn withdraw_standard(&self, now: Ns) -> Grant {
+        const RESERVE: u32 = (RetryBudget::RESERVE * MILLI) as u32;
+        const PER_SECOND: u32 = (RetryBudget::PER_SECOND * MILLI) as u32;
+        let refill = |state| FINE.refilled(state, now, PER_SECOND);
+        self.withdraw_unless_refused(FINE.spent_mask(), RESERVE, refill)
+    }
+
+    /// The layout is a constant in each branch, so that no division is left.
+    fn withdraw_refilled(&self, now: Ns) -> Grant {
+        let (reserve, per_second) = (self.reserve, self.per_second);
+        if self.spent_mask == FINE.spent_mask() {
+            let refill = |state| FINE.refilled(state, now, per_second);
+            self.withdraw_unless_refused(FINE.spent_mask(), reserve, refill)
+        } else {
+            let refill = |state| COARSE.refilled(state, now, per_second);
+            self.withdraw_unless_refused(COARSE.spent_mask(), reserve, refill)
         }
-        let layout = if self.spent_mask == FINE.spent_mask() { FINE } else { COARSE };
-        layout.refilled(state, now, self.per_second)
+    }
+
+    #[inline(always)]
+    fn withdraw_unless_refused(
+        &self,
+        spent_mask: u32,
+        reserve: u32,
+        refill: impl Fn(u64) -> u64,
+    ) -> Grant {
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            let refilled = refill(state);
+            let is_enough = (refilled as u32 & spent_mask) + 1000 <= reserve;
+            let swap = if is_enough {
+                self.swap(state, refilled + 1000)
+            } else if refilled == state {
+                return Grant::Refused;
+            } else {
+                // Refused, with the refill counted so far.
+                self.swap(state, refilled)
+            };
+            match swap {
+                Ok(_) if is_enough => return Grant::Now(Withdrawal(1000)),
+                Ok(_) => return Grant::Refused,
+                Err(current) => state = current,
+            }
+        }
     }
 
     /// Adds to the budget; `spent_mask` is a parameter so that it can be a constant.
@@ -351,9 +405,7 @@ impl RetryBudget {
                 return;
             }
             let next = state - u64::from(spent.min(milli));
-            let swap =
-                self.state.compare_exchange_weak(state, next, Ordering::Relaxed, Ordering::Relaxed);
-            match swap {
+            match self.swap(state, next) {
                 Ok(_) => return,
                 Err(current) => state = current,
             }

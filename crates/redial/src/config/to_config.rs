@@ -3,7 +3,7 @@
 use std::fmt;
 
 use redial_core::throttle::RetryBudget;
-use redial_core::{AttemptTimeoutAction, Backoff, HintRule, Rules};
+use redial_core::{AttemptTimeoutAction, Backoff, HintRule, Limits, Rules};
 use serde::ser::{Error, Serialize, Serializer};
 
 use super::{BackoffConfig, HedgeConfig, HintMaxConfig, PolicyConfig, ThrottleConfig};
@@ -69,7 +69,7 @@ impl PolicyConfig {
             forever: rules.forever && rules.attempts.is_none(),
             backoff: backoff(policy)?,
             jitter: Some(rules.jitter),
-            limits: (!rules.limits.is_none()).then_some(rules.limits),
+            limits: (rules.limits != Limits::NONE).then_some(rules.limits),
             deadline: rules.deadline,
             attempt_timeout: rules.attempt_timeout,
             retry_timeouts: rules.attempt_timeout_action == AttemptTimeoutAction::Retry

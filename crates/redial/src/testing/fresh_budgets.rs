@@ -16,7 +16,7 @@ static RELEASED: Condvar = Condvar::new();
 pub struct FreshBudgets {
     /// Budgets of the application that are filled as well.
     named: Vec<&'static RetryBudget>,
-    /// Not `Send`: a thread that asks twice is told so.
+    /// Not `Send`: the holder is known by its thread.
     thread: PhantomData<*const ()>,
 }
 
