@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use redial::throttle::{Bucket, RetryBudget};
+use redial::throttle::{Bucket, CallSite, RetryBudget};
 use redial::{Hedged, Jitter, Policy, Throttle, ms, s};
 use redial_core::{Cost, Grant, FailureKind};
 
@@ -71,6 +71,9 @@ cases! {
         "redial, deposit into a full one" => |n| { let budget = RetryBudget::standard(); for i in 0..n { black_box(&budget).succeeded(None); black_box(i); } },
         "redial, deposit" => |n| { let budget = emptied(); for i in 0..n { black_box(&budget).succeeded(None); black_box(i); } },
         "redial, withdraw" => |n| { let budget = large(); for i in 0..n { black_box(black_box(&budget).withdraw(COST, 0)); black_box(i); } },
+        "redial, withdraw from the default budget and refund" => |n| { let site = CallSite::here(); for i in 0..n { if let Grant::Now(withdrawal) = black_box(site).withdraw(COST, black_box(0)) { site.refund(withdrawal); } black_box(i); } },
+        "redial, withdraw and refund" => |n| { let budget = large(); for i in 0..n { if let Grant::Now(withdrawal) = black_box(&budget).withdraw(COST, black_box(0)) { black_box(&budget).refund(withdrawal); } black_box(i); } },
+        "redial, refill and withdraw" => |n| { let budget = large().per_second(1.0); for i in 0..n { black_box(black_box(&budget).withdraw(COST, i as u64 * 2_000_000)); black_box(i); } },
         "tower TpsBudget, deposit" => |n| { use tower::retry::budget::Budget as _; let budget = tps(); for i in 0..n { black_box(&budget).deposit(); black_box(i); } },
         "tower TpsBudget, withdraw" => |n| { use tower::retry::budget::Budget as _; let budget = tps(); for _ in 0..20_000 { budget.deposit(); } for i in 0..n { black_box(black_box(&budget).withdraw()); black_box(i); } },
     }

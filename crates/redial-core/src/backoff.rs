@@ -31,6 +31,13 @@ pub enum Backoff {
         /// The maximum delay.
         cap: Option<Duration>,
     },
+    /// `first` times the Fibonacci numbers 1, 1, 2, 3, 5, 8 ..., at most `cap`.
+    Fibonacci {
+        /// The delay before the first retry.
+        first: Duration,
+        /// The maximum delay.
+        cap: Option<Duration>,
+    },
     /// The listed delays; the last one repeats.
     Table(&'static [Duration]),
     /// A table or function that the [`Policy`](crate::Policy) owns.
@@ -78,6 +85,7 @@ impl Backoff {
                 ns(first).saturating_add(ns(step).saturating_mul(steps as Ns))
             }
             Backoff::Exponential { first, factor, .. } => grow(ns(first), factor, steps),
+            Backoff::Fibonacci { first, .. } => ns(first).saturating_mul(fibonacci(n)),
             Backoff::Table(table) => entry(table, n),
             Backoff::Own => 0,
         };
@@ -92,6 +100,7 @@ impl Backoff {
             Backoff::Constant(_) => Backoff::Constant(first),
             Backoff::Arithmetic { step, cap, .. } => Backoff::Arithmetic { first, step, cap },
             Backoff::Exponential { factor, cap, .. } => Backoff::Exponential { first, factor, cap },
+            Backoff::Fibonacci { cap, .. } => Backoff::Fibonacci { first, cap },
             own => own,
         }
     }
@@ -102,7 +111,8 @@ impl Backoff {
         match *self {
             Backoff::Constant(first)
             | Backoff::Arithmetic { first, .. }
-            | Backoff::Exponential { first, .. } => ns(first),
+            | Backoff::Exponential { first, .. }
+            | Backoff::Fibonacci { first, .. } => ns(first),
             Backoff::Table([first, ..]) => ns(*first),
             Backoff::Table([]) | Backoff::Own => 0,
         }
@@ -113,7 +123,8 @@ impl Backoff {
     pub const fn cap(&self) -> Ns {
         match *self {
             Backoff::Arithmetic { cap: Some(cap), .. }
-            | Backoff::Exponential { cap: Some(cap), .. } => ns(cap),
+            | Backoff::Exponential { cap: Some(cap), .. }
+            | Backoff::Fibonacci { cap: Some(cap), .. } => ns(cap),
             _ => NEVER,
         }
     }
@@ -127,6 +138,7 @@ impl Backoff {
             Backoff::Constant(delay) => !delay.is_zero(),
             Backoff::Arithmetic { first, step, .. } => !first.is_zero() || !step.is_zero(),
             Backoff::Exponential { first, factor, .. } => !first.is_zero() && factor >= 1.0,
+            Backoff::Fibonacci { first, .. } => !first.is_zero(),
             Backoff::Table([.., last]) => !last.is_zero(),
             Backoff::Table([]) | Backoff::Own => false,
         }
@@ -151,6 +163,18 @@ pub(crate) const fn entry(table: &[Duration], n: u32) -> Ns {
         [.., last] if index >= table.len() => ns(*last),
         _ => ns(table[index]),
     }
+}
+
+/// The Fibonacci number `n`, counted from 1, of which the first two are 1; saturates.
+const fn fibonacci(n: u32) -> u64 {
+    let (mut number, mut next): (u64, u64) = (1, 1);
+    let mut i = 1;
+    // The 93rd is the last one that fits, so that a saturated number ends the loop.
+    while i < n && number != u64::MAX {
+        (number, next) = (next, number.saturating_add(next));
+        i += 1;
+    }
+    number
 }
 
 /// `first × factor^steps`, rounded down; saturates to [`NEVER`].
@@ -193,6 +217,13 @@ mod tests {
         assert_eq!(base(exponential(ms(100), 2.0, None)), [100, 200, 400, 800]);
         assert_eq!(base(exponential(ms(100), 0.5, None)), [100, 50, 25, 12]);
         assert_eq!(base(exponential(s(1), 2.0, Some(ms(300)))), [300, 300, 300, 300]);
+        let fibonacci = |cap| Backoff::Fibonacci { first: ms(10), cap };
+        assert_eq!(base(fibonacci(None)), [10, 10, 20, 30]);
+        assert_eq!([5, 6, 7, 8].map(|n| fibonacci(None).base(n) / 1_000_000), [50, 80, 130, 210]);
+        assert_eq!(base(fibonacci(Some(ms(25)))), [10, 10, 20, 25]);
+        assert_eq!(fibonacci(Some(s(5))).base(u32::MAX), ns(s(5)));
+        assert_eq!(base(fibonacci(None).starting_at(ms(1))), [1, 1, 2, 3]);
+        assert_eq!(fibonacci(None).first(), ns(ms(10)));
         assert_eq!(base(CONTROLLED), [1, 10, 50, 100]);
         assert_eq!(CONTROLLED.base(6), ns(s(1)));
         assert_eq!(CONTROLLED.base(u32::MAX), ns(s(1)));
@@ -213,6 +244,8 @@ mod tests {
                     }
                     assert!(exponential(first, factor, Some(ms(1))).base(n) <= ns(ms(1)));
                 }
+                let value = Backoff::Fibonacci { first, cap: None }.base(n);
+                assert!(value >= ns(first));
                 for step in spans {
                     let value = Backoff::Arithmetic { first, step, cap: None }.base(n);
                     assert!(value >= ns(first));
@@ -248,6 +281,9 @@ mod tests {
             (exponential(one, 0.999, None), false),
             (exponential(zero, 2.0, None), false),
             (exponential(one, 2.0, Some(zero)), false),
+            (Backoff::Fibonacci { first: one, cap: None }, true),
+            (Backoff::Fibonacci { first: one, cap: Some(zero) }, false),
+            (Backoff::Fibonacci { first: zero, cap: None }, false),
             (Backoff::Table(&SOMETHING_AT_LAST), true),
             (Backoff::Table(&NOTHING_AT_LAST), false),
             (Backoff::Table(&[]), false),
@@ -256,5 +292,13 @@ mod tests {
         for (backoff, grows) in table {
             assert_eq!(backoff.sum_is_unbounded(), grows, "{backoff:?}");
         }
+    }
+
+    #[test]
+    fn backoff_fibonacci_numbers_saturate() {
+        assert_eq!([1, 2, 3, 10, 50].map(fibonacci), [1, 1, 2, 55, 12_586_269_025]);
+        assert_eq!(fibonacci(93), 12_200_160_415_121_876_738);
+        assert_eq!([94, 95, 96, u32::MAX].map(fibonacci), [u64::MAX; 4]);
+        assert_eq!(fibonacci(0), 1);
     }
 }

@@ -222,6 +222,8 @@ pub struct Call<P> {
     attempts_max: u32,
     /// Attempts started, transparent retries included.
     started: u32,
+    /// When the last of them started.
+    started_at: Ns,
     /// Transparent retries after [`Proof::Unsent`](crate::Proof::Unsent).
     unsent_retries: u32,
     /// Whether the transparent retry after [`Proof::Unprocessed`](crate::Proof::Unprocessed) is
@@ -294,6 +296,7 @@ impl<P: Deref<Target = Policy>> Call<P> {
             hedge_after,
             attempts_max,
             started: 0,
+            started_at: now,
             unsent_retries: 0,
             unprocessed_retried: false,
             not_replayable,
@@ -415,7 +418,10 @@ impl<P: Deref<Target = Policy>> Call<P> {
             self.pending_starts & !self.waiting == 0,
             "a transparent retry starts without waiting"
         );
-        debug_assert!(self.counters.attempts <= self.attempts_max, "attempts above the limit");
+        debug_assert!(
+            self.counters.attempts_in_series() <= self.attempts_max,
+            "attempts above the limit"
+        );
         debug_assert!(
             self.timer_at == NEVER
                 || matches!(

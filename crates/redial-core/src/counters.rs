@@ -12,6 +12,8 @@ pub struct CallCounters {
     pub waited: Ns,
     /// Attempts started, without transparent retries.
     pub attempts: u32,
+    /// Attempts before the series of delays started anew ([`Rules::reset_after`](crate::Rules)).
+    pub earlier_attempts: u32,
     /// Delays that the server chose: the backoff series continues at `attempts − hinted`.
     ///
     /// Saturates: after 65,535 hints in one call the series runs ahead.
@@ -32,11 +34,26 @@ impl CallCounters {
             start,
             waited: 0,
             attempts: 0,
+            earlier_attempts: 0,
             hinted: 0,
             committed: false,
             idempotent: true,
             uses_strategy: false,
         }
+    }
+
+    /// The attempts since the series of delays started.
+    #[inline]
+    #[must_use]
+    pub const fn attempts_in_series(&self) -> u32 {
+        self.attempts.saturating_sub(self.earlier_attempts)
+    }
+
+    /// Starts the series of delays anew: the last attempt counts as the first one.
+    pub(crate) const fn start_series(&mut self) {
+        self.earlier_attempts = self.attempts.saturating_sub(1);
+        self.waited = 0;
+        self.hinted = 0;
     }
 
     /// Counts an attempt that starts, and returns its number.

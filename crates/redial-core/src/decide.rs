@@ -5,7 +5,7 @@ use crate::rules::{ChargeAt, DeadlineAction, HintRule, Numbering, Rules};
 use crate::time::{NEVER, Ns, duration, ns};
 use crate::{
     Backoff, CallCounters, Cost, Environment, Event, Failure, FailureKind, Grant, Hint, Jitter,
-    Policy, Step, StopReason,
+    Policy, Step, StopReason, Withdrawal,
 };
 
 /// The answer of a strategy about a failure.
@@ -63,6 +63,7 @@ pub fn decide(
         && counters.idempotent
         && !counters.uses_strategy
         && failure.has_no_reason_or_hint()
+        && failure.is_charged()
         && advice == Advice::None
         && deadline == NEVER;
     if fast {
@@ -105,7 +106,7 @@ fn evaluate<const FAST: bool>(
 
     // Counted before the throttle compares (G11), and only once although a strategy causes a second
     // evaluation.
-    if advice == Advice::None {
+    if advice == Advice::None && (FAST || failure.is_charged()) {
         env.failed();
     }
     if !FAST && let Some(verdict) = stop_by_call_flags(counters, failure, advice) {
@@ -114,7 +115,8 @@ fn evaluate<const FAST: bool>(
     if !FAST && failure.hint == Hint::Stop {
         return Verdict::End(StopReason::ServerRefused);
     }
-    if policy.is_exhausted(counters.attempts) {
+    let attempts = if FAST { counters.attempts } else { counters.attempts_in_series() };
+    if policy.is_exhausted(attempts) {
         return Verdict::End(StopReason::AttemptsExhausted);
     }
 
@@ -123,7 +125,10 @@ fn evaluate<const FAST: bool>(
         after = fixed;
     } else {
         // The position of the next delay in the backoff series.
-        let number = counters.attempts.saturating_sub(u32::from(counters.hinted)).max(1);
+        let number = attempts.saturating_sub(u32::from(counters.hinted)).max(1);
+        if !FAST && is_hint_too_long(rules, failure) {
+            return Verdict::End(StopReason::HintTooLong);
+        }
         let hinted;
         (after, hinted) = compute_delay(policy, counters, number, failure, advice, now, env);
         if !rules.limits.is_none() {
@@ -145,7 +150,8 @@ fn evaluate<const FAST: bool>(
         counters.waited = counters.waited.saturating_add(after);
     }
 
-    match request_grant(env, Cost { kind: failure.kind }, now) {
+    let cost = Cost { kind: failure.kind };
+    match if FAST { ask_throttle(env, cost, now) } else { request_grant(env, cost, now) } {
         Grant::Now(_) => {}
         Grant::After(debt, _) => {
             // The debt is waited for first, then the backoff (S2).
@@ -202,7 +208,8 @@ fn apply_limits(
         LimitBasis::Elapsed => now.saturating_sub(counters.start),
     };
     let another =
-        rules.attempts.is_none_or(|most| counters.attempts.saturating_add(1) < most) && !hinted;
+        rules.attempts.is_none_or(|most| counters.attempts_in_series().saturating_add(1) < most)
+            && !hinted;
     let next = another.then(|| {
         let previous = Some(duration(delay));
         let number = number.saturating_add(1);
@@ -211,8 +218,16 @@ fn apply_limits(
     rules.limits.apply(&RequestedDelay { spent, delay, adjustable: !hinted, next })
 }
 
-/// Requests a retry or hedge from the throttle, and records the answer.
+/// Requests a retry or hedge from the throttle, and records the answer. Waiting for a value is free,
+/// so no throttle is asked.
 pub(crate) fn request_grant(env: &mut impl Environment, cost: Cost, now: Ns) -> Grant {
+    if cost.kind == FailureKind::NotReady {
+        return Grant::Now(Withdrawal(0));
+    }
+    ask_throttle(env, cost, now)
+}
+
+fn ask_throttle(env: &mut impl Environment, cost: Cost, now: Ns) -> Grant {
     let grant = env.withdraw(cost, now);
     env.record(now, Event::ThrottleAnswered(grant));
     grant
@@ -224,6 +239,14 @@ pub(crate) fn misses_deadline(policy: &Policy, then: Ns, deadline: Ns) -> bool {
     deadline != NEVER
         && policy.rules().deadline_action == DeadlineAction::FailFast
         && then >= deadline
+}
+
+/// Whether the server asks for a longer delay than the policy accepts.
+pub(crate) fn is_hint_too_long(rules: &Rules, failure: &Failure) -> bool {
+    match (failure.hint, rules.hint) {
+        (Hint::After(requested), HintRule::UpTo(most)) => requested > most,
+        _ => false,
+    }
 }
 
 /// The backoff series for this failure.
@@ -246,13 +269,17 @@ fn compute_delay(
     env: &mut impl Environment,
 ) -> (Ns, bool) {
     let rules = policy.rules();
-    if let (Hint::After(requested), HintRule::Exact(most)) = (failure.hint, rules.hint) {
+    if let Hint::After(requested) = failure.hint
+        && let Some(span) = rules.hint.replaces(requested)
+    {
         counters.hinted = match rules.numbering {
             Numbering::Delays => counters.hinted.saturating_add(1),
             Numbering::Attempts => counters.hinted,
-            Numbering::SinceHint => u16::try_from(counters.attempts).unwrap_or(u16::MAX),
+            Numbering::SinceHint => {
+                u16::try_from(counters.attempts_in_series()).unwrap_or(u16::MAX)
+            }
         };
-        return (ns(requested).min(most.map_or(NEVER, ns)), true);
+        return (with_hint_jitter(rules, span, now, env), true);
     }
     if let Advice::After(span) = advice {
         return (span, false);
@@ -289,6 +316,17 @@ fn compute_delay(
         env.remember(span);
     }
     (span, hinted)
+}
+
+/// A server's delay and a random part of its share [`Rules::hint_jitter`], never less than the server
+/// asks for.
+fn with_hint_jitter(rules: &Rules, span: Ns, now: Ns, env: &mut impl Environment) -> Ns {
+    if rules.hint_jitter == 0.0 {
+        return span;
+    }
+    let u = env.draw();
+    env.record(now, Event::RandomDraw(u));
+    span.saturating_add((u * rules.hint_jitter * span as f64) as Ns)
 }
 
 /// The base delay with jitter; decorrelated jitter grows from the first and the previous delay.

@@ -69,6 +69,9 @@ pub trait Environment {
     /// Stores a delay of the backoff for [`previous`](Environment::previous).
     fn remember(&mut self, _delay: Ns) {}
 
+    /// Forgets the stored delay, because the series of delays starts anew.
+    fn forget(&mut self) {}
+
     /// Records an event. The default does nothing and costs nothing.
     fn record(&mut self, _at: Ns, _event: Event) {}
 }
@@ -147,6 +150,9 @@ impl<T: Bucket, O: DriverContext> Environment for CallEnvironment<T, O> {
     fn remember(&mut self, delay: Ns) {
         self.previous = Some(delay);
     }
+    fn forget(&mut self) {
+        self.previous = None;
+    }
     #[inline]
     fn record(&mut self, at: Ns, event: Event) {
         self.context.record(at, event);
@@ -184,6 +190,8 @@ mod tests {
         assert_eq!(env.previous(), None);
         env.remember(7);
         assert_eq!(env.previous(), Some(7));
+        env.forget();
+        assert_eq!(env.previous(), None);
         let draws = [(); 2].map(|()| Environment::draw(&mut env));
         let mut random = Random::new(1);
         assert_eq!(draws, [(); 2].map(|()| random.draw()));

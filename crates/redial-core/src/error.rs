@@ -38,6 +38,16 @@ pub enum PolicyError {
     HedgeAttempts,
     /// Hedging together with a strategy.
     HedgeWithStrategy,
+    /// Hedging together with a reset of the series.
+    HedgeWithReset,
+    /// A reset of the series after no time.
+    ResetAfterZero,
+    /// A jitter of hints outside `[0, 1]`.
+    HintJitter,
+    /// A first delay above the cap.
+    FirstAboveCap,
+    /// More attempts than a budget without a refill can pay for.
+    AttemptsAboveReserve,
     /// A hedging delay in a policy that retries.
     HedgeAsRetry,
     /// A quantile outside the supported range.
@@ -50,6 +60,8 @@ pub enum PolicyError {
     Reserve,
     /// A ratio that is negative or not a number.
     Ratio,
+    /// A refill per second that is negative, not a number, or too small.
+    PerSecond,
     /// A maximum that is not a whole number in `(0, 1000]`.
     MaxTokens,
     /// A token ratio below 0.001.
@@ -73,13 +85,15 @@ impl PolicyError {
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
-            PolicyError::NoAttempt | PolicyError::Unlimited | PolicyError::HedgeAttempts => {
-                "attempts"
-            }
+            PolicyError::NoAttempt
+            | PolicyError::Unlimited
+            | PolicyError::HedgeAttempts
+            | PolicyError::AttemptsAboveReserve => "attempts",
             PolicyError::Factor => "backoff.exponential.factor",
             PolicyError::EmptyTable => "backoff.table",
             PolicyError::OwnBackoff
             | PolicyError::CapWithoutGrowth
+            | PolicyError::FirstAboveCap
             | PolicyError::FactorWithoutGrowth => "backoff",
             PolicyError::Proportion => "jitter.proportional",
             PolicyError::LimitOfZero => "limits",
@@ -89,12 +103,16 @@ impl PolicyError {
             PolicyError::AttemptTimeout => "attempt_timeout",
             PolicyError::HedgeWithLimits
             | PolicyError::HedgeWithStrategy
+            | PolicyError::HedgeWithReset
             | PolicyError::HedgeAsRetry => "hedge",
+            PolicyError::ResetAfterZero => "reset_after",
+            PolicyError::HintJitter => "hint_jitter",
             PolicyError::Quantile => "hedge_at.quantile",
             PolicyError::FloorAboveCap => "hedge_at.floor",
             PolicyError::Samples => "hedge_at.samples",
             PolicyError::Reserve => "budget.reserve",
             PolicyError::Ratio => "budget.ratio",
+            PolicyError::PerSecond => "budget.per_second",
             PolicyError::MaxTokens => "tokens.max",
             PolicyError::TokenRatio => "tokens.ratio",
             PolicyError::Capacity => "bucket.capacity",
@@ -111,7 +129,7 @@ impl PolicyError {
         match self {
             PolicyError::NoAttempt => "attempts: 0 would never try; write 1 for a single attempt",
             PolicyError::Unlimited => {
-                "attempts: unlimited attempts would never end; add a deadline, or a limit that the delays will reach"
+                "attempts: unlimited attempts would never end; add a deadline or a limit that the delays will reach, or write forever"
             }
             PolicyError::Factor => {
                 "backoff.exponential.factor: must be a number above 0; write 2 to double, 1 for a constant delay"
@@ -155,6 +173,21 @@ impl PolicyError {
             PolicyError::HedgeWithStrategy => {
                 "hedge: a strategy decides on failures, hedges start before there is one; use one of the two"
             }
+            PolicyError::HedgeWithReset => {
+                "hedge: a reset starts the delays between retries anew, and hedges have none; leave out reset_after"
+            }
+            PolicyError::ResetAfterZero => {
+                "reset_after: zero would reset after every attempt, and the delays would never grow; write how long an attempt must run to count as healthy"
+            }
+            PolicyError::HintJitter => {
+                "hint_jitter: must be between 0 and 1; write 0.1 to add up to a tenth of the delay that the server asks for"
+            }
+            PolicyError::FirstAboveCap => {
+                "backoff: the first delay is above the cap, which is 20 s unless it is given; raise the cap or lower the delay"
+            }
+            PolicyError::AttemptsAboveReserve => {
+                "attempts: the retry budget has no refill and a smaller reserve, so it could never pay for the last attempts; add per_second or raise the reserve"
+            }
             PolicyError::HedgeAsRetry => {
                 "hedge: a policy that retries does not hedge; make it with `Policy::hedged`, or leave the hedge out"
             }
@@ -172,6 +205,9 @@ impl PolicyError {
             }
             PolicyError::Ratio => {
                 "budget.ratio: must be a number from 0 to 1000000; write 0.1 for one retry in ten calls"
+            }
+            PolicyError::PerSecond => {
+                "budget.per_second: must be 0, or from 0.001 to 1000000; write 1 for one retry per second"
             }
             PolicyError::MaxTokens => "tokens.max: must be a whole number from 1 to 1000",
             PolicyError::TokenRatio => "tokens.ratio: must be a number of at least 0.001",

@@ -14,6 +14,9 @@ pub enum FailureKind {
     Throttling,
     /// No response in time.
     Timeout,
+    /// No failure: the operation returned a value that is not the one awaited. Another attempt is
+    /// free, and no throttle counts it (section B of docs/decisions.md).
+    NotReady,
 }
 
 /// How far an attempt got when it failed.
@@ -130,6 +133,7 @@ impl fmt::Display for Failure {
             FailureKind::Client => "a client failure",
             FailureKind::Throttling => "throttling",
             FailureKind::Timeout => "a timeout",
+            FailureKind::NotReady => "a value that is not ready",
         })?;
         if let Some(reason) = self.reason {
             write!(f, " ({reason})")?;
@@ -176,6 +180,19 @@ impl Failure {
     #[must_use]
     pub const fn timeout() -> Self {
         Failure::new(FailureKind::Timeout).at(Stage::InFlight)
+    }
+
+    /// The operation returned a value that is not the one awaited, as a poller expects. Another
+    /// attempt costs nothing.
+    ///
+    /// ```
+    /// use redial_core::{Failure, FailureKind};
+    ///
+    /// assert_eq!(Failure::not_ready().kind, FailureKind::NotReady);
+    /// ```
+    #[must_use]
+    pub const fn not_ready() -> Self {
+        Failure::new(FailureKind::NotReady)
     }
 
     /// Sets the stage at which the attempt failed.
@@ -228,6 +245,13 @@ impl Failure {
     #[must_use]
     pub const fn has_no_reason_or_hint(&self) -> bool {
         self.reason.is_none() && matches!(self.hint, Hint::None)
+    }
+
+    /// Whether throttles count the failure and charge its retry.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn is_charged(&self) -> bool {
+        !matches!(self.kind, FailureKind::NotReady)
     }
 
     /// Whether the reason is retried without asking a strategy.

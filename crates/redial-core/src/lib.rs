@@ -15,6 +15,7 @@
 //! - [`Environment`] provides random draws and throttle tokens to a call; [`CallEnvironment`] is
 //!   the standard implementation.
 //! - [`latency`] estimates a quantile of the attempt latency, for hedging delays that follow it.
+//! - [`Delays`] is the series of delays as an iterator, for loops that are written by hand.
 //! - [`throttle`] holds the retry budgets and token buckets that calls share.
 //!
 //! `decision P9` and the like are entries of [`docs/decisions.md`][decisions], which lists the
@@ -36,6 +37,7 @@ mod backoff;
 mod call;
 mod counters;
 mod decide;
+mod delays;
 mod environment;
 mod error;
 mod event;
@@ -59,6 +61,7 @@ pub use call::{
 };
 pub use counters::CallCounters;
 pub use decide::{Advice, Verdict, decide};
+pub use delays::Delays;
 pub use environment::{CallEnvironment, Cost, DriverContext, Environment, Grant, Withdrawal};
 pub use error::PolicyError;
 pub use event::Event;

@@ -37,7 +37,7 @@ pub struct Policy {
 /// Facts about rules that calls need often.
 #[derive(Clone, Copy, Debug)]
 struct Derived {
-    /// No hedging, deadline, attempt timeout, strategy, transparent retry or deferred charge.
+    /// No hedging, deadline, attempt timeout, strategy, transparent retry, deferred charge or reset.
     plain: bool,
     /// Also no delay that depends on the previous one.
     needs_only_counters: bool,
@@ -54,7 +54,9 @@ impl Derived {
         let now = matches!(rules.charge_at, ChargeAt::Decision);
         let no_timers =
             rules.hedge.is_none() && rules.deadline.is_none() && rules.attempt_timeout.is_none();
-        let plain = no_timers && !rules.uses_strategy && !rules.transparent_retries && now;
+        let no_reset = rules.reset_after.is_none();
+        let plain =
+            no_timers && no_reset && !rules.uses_strategy && !rules.transparent_retries && now;
         Derived {
             plain,
             needs_only_counters: plain
@@ -65,7 +67,9 @@ impl Derived {
                 None => u32::MAX,
             },
             fixed_delay: match (rules.backoff, rules.jitter, rules.throttling_first) {
-                (Backoff::Constant(delay), Jitter::None, None) if rules.limits.is_none() && now => {
+                (Backoff::Constant(delay), Jitter::None, None)
+                    if rules.limits.is_none() && now && no_reset =>
+                {
                     ns(delay)
                 }
                 _ => NEVER,
@@ -196,8 +200,8 @@ impl Policy {
     }
 
     /// Whether [`CallCounters`](crate::CallCounters) and [`decide`](crate::decide) can run a call
-    /// without [`Call`](crate::Call): no hedging, timers, strategy, transparent retries or deferred
-    /// charge.
+    /// without [`Call`](crate::Call): no hedging, timers, strategy, transparent retries, deferred
+    /// charge or reset.
     #[inline]
     #[must_use]
     pub const fn is_plain(&self) -> bool {

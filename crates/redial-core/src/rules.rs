@@ -24,10 +24,14 @@ pub enum DeadlineAction {
 /// What happens when an attempt exceeds the attempt timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttemptTimeoutAction {
-    /// The attempt failed with kind timeout and can be retried (decision P7).
+    /// The call ends with the timeout: the attempt may have run, and no classifier has seen an error
+    /// (decision P13).
     #[default]
+    Stop,
+    /// The attempt failed with kind timeout and can be retried (decision P7). A call that is not
+    /// idempotent is not retried.
     Retry,
-    /// The call ends (Milvus, decision M4).
+    /// The call ends as at its deadline (Milvus, decision M4).
     EndCall,
     /// The attempt failed and is not retried (gRPC, decision G42).
     Fail {
@@ -51,10 +55,23 @@ pub enum Numbering {
 /// How a server's hint affects the delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HintRule {
-    /// The hint replaces the delay, up to this maximum.
+    /// The hint replaces the delay; a longer one than this maximum is cut to it.
     Exact(Option<Duration>),
+    /// The hint replaces the delay; a longer one than this maximum ends the call (decision P14).
+    UpTo(Duration),
     /// The hint may extend the computed delay by at most this duration (decision S6).
     Within(Duration),
+}
+
+impl HintRule {
+    /// The delay that replaces the computed one, if a hint does that.
+    pub(crate) fn replaces(self, requested: Duration) -> Option<Ns> {
+        match self {
+            HintRule::Exact(Some(most)) => Some(ns(requested.min(most))),
+            HintRule::Exact(None) | HintRule::UpTo(_) => Some(ns(requested)),
+            HintRule::Within(_) => None,
+        }
+    }
 }
 
 /// When a retry is charged to the throttle.
@@ -84,6 +101,8 @@ pub struct Rules {
     /// The maximum number of attempts, including the first. `None`: as many as the deadline or a
     /// limit allows; with hedging at most [`LIVE_MAX`].
     pub attempts: Option<u32>,
+    /// Whether a call with unlimited attempts may go on without a deadline or a limit.
+    pub forever: bool,
     /// The backoff series.
     pub backoff: Backoff,
     /// The jitter of the backoff.
@@ -108,6 +127,12 @@ pub struct Rules {
     pub numbering: Numbering,
     /// How a server's hint affects the delay.
     pub hint: HintRule,
+    /// The share of a hint that is added to it at random, from 0 to 1: with 0.1, up to a tenth. It
+    /// spreads out clients that got the same hint. Hedges ignore it.
+    pub hint_jitter: f64,
+    /// Starts the series of delays and the count of attempts anew when an attempt fails that has run
+    /// for this long, for loops that reconnect.
+    pub reset_after: Option<Duration>,
     /// The first delay after throttling, if different.
     pub throttling_first: Option<Duration>,
     /// The backoff after a reason that is always retried.
@@ -122,10 +147,14 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// The longest hint of a server that is followed by default (decision P14).
+    pub const HINT_MAX: Duration = Duration::from_secs(60);
+
     /// Three attempts, exponential backoff from 100 ms to 20 s with full jitter, no deadline, no
-    /// limits.
+    /// limits. An attempt timeout ends the call, and so does a hint of more than a minute.
     pub const DEFAULT: Rules = Rules {
         attempts: Some(3),
+        forever: false,
         backoff: Backoff::Exponential {
             first: Duration::from_millis(100),
             factor: 2.0,
@@ -138,10 +167,12 @@ impl Rules {
         deadline_action: DeadlineAction::FailFast,
         expired_deadline_action: ExpiredDeadlineAction::StartOneAttempt,
         attempt_timeout: None,
-        attempt_timeout_action: AttemptTimeoutAction::Retry,
+        attempt_timeout_action: AttemptTimeoutAction::Stop,
         hedge: None,
         numbering: Numbering::Delays,
-        hint: HintRule::Exact(None),
+        hint: HintRule::UpTo(Rules::HINT_MAX),
+        hint_jitter: 0.0,
+        reset_after: None,
         throttling_first: None,
         always: backoff::CONTROLLED,
         charge_at: ChargeAt::Decision,
@@ -166,6 +197,9 @@ impl Rules {
             }
             if self.uses_strategy {
                 return Some(PolicyError::HedgeWithStrategy);
+            }
+            if self.reset_after.is_some() {
+                return Some(PolicyError::HedgeWithReset);
             }
             match self.attempts {
                 Some(attempts) if attempts as usize > LIVE_MAX => {
@@ -194,7 +228,14 @@ impl Rules {
         {
             return Some(PolicyError::AttemptTimeout);
         }
-        if self.attempts.is_none() && self.deadline.is_none() && !self.ends_by_limit(own) {
+        if !(self.hint_jitter >= 0.0 && self.hint_jitter <= 1.0) {
+            return Some(PolicyError::HintJitter);
+        }
+        if let Some(Duration::ZERO) = self.reset_after {
+            return Some(PolicyError::ResetAfterZero);
+        }
+        let is_unlimited = self.attempts.is_none() && !self.forever;
+        if is_unlimited && self.deadline.is_none() && !self.ends_by_limit(own) {
             return Some(PolicyError::Unlimited);
         }
         None

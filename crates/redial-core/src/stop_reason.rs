@@ -19,6 +19,8 @@ pub enum StopReason {
     ServerRefused,
     /// No attempt is left.
     AttemptsExhausted,
+    /// The server asked for a longer delay than the policy accepts.
+    HintTooLong,
     /// The soft limit is reached.
     SoftLimit,
     /// The retry would exceed the hard limit.
@@ -27,13 +29,15 @@ pub enum StopReason {
     Deadline,
     /// The throttle refused the retry.
     Throttled,
+    /// An attempt exceeded the attempt timeout, and the policy does not retry timeouts.
+    AttemptTimeout,
     /// The application cancelled the call.
     Cancelled,
 }
 
 impl StopReason {
     /// All stop reasons; those of a failed call in the order in which they are checked (P9).
-    pub const ALL: [StopReason; 12] = [
+    pub const ALL: [StopReason; 14] = [
         StopReason::Succeeded,
         StopReason::NotRetryable,
         StopReason::Committed,
@@ -41,10 +45,12 @@ impl StopReason {
         StopReason::NotIdempotent,
         StopReason::ServerRefused,
         StopReason::AttemptsExhausted,
+        StopReason::HintTooLong,
         StopReason::SoftLimit,
         StopReason::HardLimit,
         StopReason::Deadline,
         StopReason::Throttled,
+        StopReason::AttemptTimeout,
         StopReason::Cancelled,
     ];
 
@@ -59,10 +65,12 @@ impl StopReason {
             StopReason::NotIdempotent => "unsafe",
             StopReason::ServerRefused => "refused",
             StopReason::AttemptsExhausted => "attempts",
+            StopReason::HintTooLong => "hint",
             StopReason::SoftLimit => "soft-limit",
             StopReason::HardLimit => "hard-limit",
             StopReason::Deadline => "deadline",
             StopReason::Throttled => "throttled",
+            StopReason::AttemptTimeout => "attempt-timeout",
             StopReason::Cancelled => "cancelled",
         }
     }
@@ -78,10 +86,12 @@ impl StopReason {
             StopReason::NotIdempotent => "not idempotent, and it may have run",
             StopReason::ServerRefused => "the server said not to retry",
             StopReason::AttemptsExhausted => "no attempt left",
+            StopReason::HintTooLong => "the server asked for a longer wait than is allowed",
             StopReason::SoftLimit => "the soft limit was reached",
             StopReason::HardLimit => "the hard limit would be passed",
             StopReason::Deadline => "no time left before the deadline",
             StopReason::Throttled => "the retry budget is spent",
+            StopReason::AttemptTimeout => "the attempt timed out, and it may have run",
             StopReason::Cancelled => "cancelled",
         }
     }
@@ -109,10 +119,12 @@ mod tests {
             "unsafe",
             "refused",
             "attempts",
+            "hint",
             "soft-limit",
             "hard-limit",
             "deadline",
             "throttled",
+            "attempt-timeout",
             "cancelled",
         ];
         assert_eq!(StopReason::ALL.map(StopReason::name), names);

@@ -17,7 +17,7 @@ mod token_bucket;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use call_sites::call_site_cell;
-pub use call_sites::{CallSite, call_sites_share_a_budget};
+pub use call_sites::{CallSite, call_sites_share_a_budget, refill_call_sites};
 pub use cost_bucket::{CostBucket, CostBucketConfig, WhenEmpty};
 pub use retry_budget::RetryBudget;
 pub use token_bucket::TokenBucket;

@@ -27,6 +27,8 @@ mod pushback;
 mod refund;
 #[path = "call/replay.rs"]
 mod replay;
+#[path = "call/reset.rs"]
+mod reset;
 #[path = "call/retry.rs"]
 mod retry;
 #[path = "call/stop_reason.rs"]
@@ -39,6 +41,8 @@ mod throttle;
 mod timers;
 #[path = "call/transparent_retry.rs"]
 mod transparent_retry;
+#[path = "call/value.rs"]
+mod value;
 
 use common::{Model, Shared, Spec, Starts, TestDriver, TestEnvironment, at, policy};
 use redial_core::throttle::{CostBucket, CostBucketConfig, RetryBudget, TokenBucket, WhenEmpty};
@@ -56,6 +60,8 @@ const BASE: Rules = Rules {
     attempts: Some(4),
     backoff: Backoff::Constant(ms(10)),
     jitter: Jitter::None,
+    attempt_timeout_action: AttemptTimeoutAction::Retry,
+    hint: HintRule::Exact(None),
     ..Rules::DEFAULT
 };
 

@@ -5,7 +5,7 @@
 //! test program, because the table is global and this test fills it.
 #![cfg(not(loom))]
 
-use redial_core::throttle::{CallSite, call_sites_share_a_budget};
+use redial_core::throttle::{CallSite, call_sites_share_a_budget, refill_call_sites};
 use redial_core::{Bucket, Cost, FailureKind, Grant};
 
 /// How many call sites have a budget of their own.
@@ -78,4 +78,8 @@ fn call_site_budgets_after_the_511th_are_shared() {
     assert!(own.iter().all(|call_site| call_site.tokens(0) == Some(9.0)));
     assert_eq!(shared.len(), 6);
     assert!(shared.iter().all(|call_site| call_site.tokens(0) == Some(4.0)));
+    assert!(own.iter().all(|call_site| !call_site.shares_budget()));
+    assert!(shared.iter().all(|call_site| call_site.shares_budget()));
+    refill_call_sites();
+    assert!(call_sites.iter().all(|call_site| call_site.tokens(0) == Some(10.0)));
 }

@@ -240,6 +240,8 @@ const BASE: Rules = Rules {
     attempts: Some(4),
     backoff: Backoff::Constant(ms(2)),
     jitter: Jitter::None,
+    attempt_timeout_action: AttemptTimeoutAction::Retry,
+    hint: HintRule::Exact(None),
     ..Rules::DEFAULT
 };
 
@@ -274,6 +276,7 @@ fn exhaustive_invariants_hold_for_every_backoff() {
                 backoff(Backoff::Arithmetic { first: ms(1), step: ms(2), cap: Some(ms(4)) }),
             ),
             Row::new("exponential", backoff(EXPONENTIAL)),
+            Row::new("fibonacci", backoff(Backoff::Fibonacci { first: ms(1), cap: Some(ms(2)) })),
             Row::new(
                 "shrinking",
                 backoff(Backoff::Exponential { first: ms(4), factor: 0.5, cap: None }),
@@ -317,6 +320,17 @@ fn exhaustive_invariants_hold_for_every_jitter_numbering_and_hint() {
         Row::new("numbered since the hint", numbering(Numbering::SinceHint)),
         Row::new("a hint with a maximum", hint(HintRule::Exact(Some(ms(1))))),
         Row::new("a hint with room", hint(HintRule::Within(ms(1)))),
+        Row::new("a hint that is too long", hint(HintRule::UpTo(ms(1))))
+            .expects(&[StopReason::HintTooLong]),
+        Row::new("a hint with jitter", Rules { hint_jitter: 0.5, ..hint(HintRule::UpTo(ms(2))) }),
+        Row::new("a value that is not ready", jitter(Jitter::Full))
+            .letters(&[retry(Failure::not_ready()), retry(Failure::not_ready().retry_after(ms(1)))])
+            .throttle(Spec::Budget { reserve: 1.0, ratio: 0.0 }),
+        Row::new("a reset after every attempt", Rules { reset_after: Some(ms(1)), ..BASE })
+            .expects(&[StopReason::Succeeded, StopReason::Cancelled]),
+        Row::new("a reset after a delay", Rules { reset_after: Some(ms(2)), ..BASE })
+            .letters(&[Letter::Hang])
+            .expects(&[StopReason::AttemptsExhausted]),
         Row::new(
             "another first after throttling",
             Rules { throttling_first: Some(ms(3)), ..jitter(Jitter::Full) },
@@ -394,6 +408,9 @@ fn exhaustive_invariants_hold_for_every_deadline() {
         Row::new("an attempt's timeout", timeout(AttemptTimeoutAction::Retry))
             .letters(&[Letter::Hang])
             .expects(&[StopReason::AttemptsExhausted]),
+        Row::new("an attempt's timeout stops", timeout(AttemptTimeoutAction::Stop))
+            .letters(&[Letter::Hang])
+            .expects(&[StopReason::AttemptTimeout]),
         Row::new("an attempt's timeout ends", timeout(AttemptTimeoutAction::EndCall))
             .letters(&[Letter::Hang])
             .expects(DEADLINE),

@@ -167,6 +167,60 @@ fn budget_concurrent_grant_refund_and_success_all_count() {
     });
 }
 
+#[test]
+fn budget_refill_is_paid_once_to_two_threads() {
+    two(|| {
+        let empty = budget(1.0, 0.0).per_second(1.0);
+        assert_eq!(granted(&[empty.withdraw(COST, 0)]), 1);
+        // Both ask a second later; only one second has passed.
+        let (grants, left) = left(
+            empty,
+            vec![
+                Box::new(|b: &RetryBudget| b.withdraw(COST, SECOND)),
+                Box::new(|b| b.withdraw(COST, SECOND)),
+            ],
+        );
+        assert_eq!((granted(&grants), left), (1, 0.0));
+    });
+}
+
+#[test]
+fn budget_refill_with_older_time_is_not_paid_twice() {
+    three(|| {
+        let empty = budget(2.0, 0.0).per_second(1.0);
+        assert_eq!(granted(&[empty.withdraw(COST, 0), empty.withdraw(COST, 0)]), 2);
+        // The clocks are read in another order than the withdrawals happen in.
+        let (grants, left) = left(
+            empty,
+            vec![
+                Box::new(|b: &RetryBudget| b.withdraw(COST, SECOND)),
+                Box::new(|b| b.withdraw(COST, SECOND - 1_000)),
+                Box::new(|b| b.withdraw(COST, SECOND)),
+            ],
+        );
+        assert_eq!((granted(&grants), left), (1, 0.0));
+    });
+}
+
+#[test]
+fn budget_concurrent_refill_and_success_both_count() {
+    two(|| {
+        let empty = budget(2.0, 0.5).per_second(1.0);
+        assert_eq!(granted(&[empty.withdraw(COST, 0), empty.withdraw(COST, 0)]), 2);
+        let (_, left) = left(
+            empty,
+            vec![
+                Box::new(|b: &RetryBudget| {
+                    b.withdraw(COST, SECOND / 2);
+                }),
+                Box::new(|b| b.succeeded(None)),
+            ],
+        );
+        // Half a token from time and half from the success: a retry that sees both takes them.
+        assert!([0.0, 1.0].contains(&left), "{left}");
+    });
+}
+
 /// The withdrawal of one retry from a budget.
 fn one_withdrawal() -> redial_core::Withdrawal {
     redial_core::Withdrawal(1000)

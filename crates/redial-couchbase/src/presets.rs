@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redial::{
     Builder, Jitter, Policy, Throttle,
-    rules::{DeadlineAction, Rules},
+    rules::{AttemptTimeoutAction, DeadlineAction, HintRule, Rules},
 };
 use redial_core::{CONTROLLED, Numbering};
 
@@ -29,5 +29,7 @@ pub(crate) const RULES: Rules = Rules {
     deadline_action: DeadlineAction::WaitForDeadline,
     numbering: Numbering::Attempts,
     always: CONTROLLED,
+    attempt_timeout_action: AttemptTimeoutAction::Retry,
+    hint: HintRule::Exact(None),
     ..Rules::DEFAULT
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redial::{Policy, Throttle};
-use redial_core::{AttemptTimeoutAction, Backoff, Jitter, PolicyError, Rules, ms, s};
+use redial_core::{AttemptTimeoutAction, Backoff, HintRule, Jitter, PolicyError, Rules, ms, s};
 
 use crate::call::Interceptor;
 
@@ -131,6 +131,7 @@ impl Options {
             deadline: self.deadline,
             attempt_timeout,
             attempt_timeout_action: AttemptTimeoutAction::EndCall,
+            hint: HintRule::Exact(None),
             ..Rules::DEFAULT
         }
     }

@@ -41,6 +41,7 @@ const BASE: Rules = Rules {
     expired_deadline_action: ExpiredDeadlineAction::StartNoAttempt,
     numbering: Numbering::SinceHint,
     transparent_retries: true,
+    hint: HintRule::Exact(None),
     ..Rules::DEFAULT
 };
 

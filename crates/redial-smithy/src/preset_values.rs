@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use redial_core::throttle::CostBucketConfig;
-use redial_core::{Backoff, ChargeAt, DeadlineAction, HintRule, Jitter, Numbering, Rules, ms, s};
+use redial_core::{
+    AttemptTimeoutAction, Backoff, ChargeAt, DeadlineAction, HintRule, Jitter, Numbering, Rules,
+    ms, s,
+};
 
 /// The named values of the [standard strategy](crate::StandardRetryStrategy), for all options that are
 /// not overridden.
@@ -58,6 +61,7 @@ impl StandardPreset {
             deadline_action: DeadlineAction::WaitForDeadline,
             numbering: Numbering::Attempts,
             hint: HintRule::Exact(None),
+            attempt_timeout_action: AttemptTimeoutAction::Retry,
             charge_at: ChargeAt::AfterBackoff,
             ..Rules::DEFAULT
         };

@@ -209,6 +209,8 @@ impl StandardRetryStrategy {
             FailureKind::Client => costs.client = Some(tokens),
             FailureKind::Throttling => costs.throttling = Some(tokens),
             FailureKind::Timeout => costs.timeout = Some(tokens),
+            // Waiting for a value is free.
+            FailureKind::NotReady => {}
         }
         self
     }

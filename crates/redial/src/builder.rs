@@ -7,11 +7,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::throttle::RetryBudget;
-use redial_core::{Backoff, DeadlineAction, HintRule, Jitter, Limits, PolicyError, Rules, Step};
+use redial_core::throttle::{CallSite, RetryBudget};
+use redial_core::{
+    AttemptTimeoutAction, Backoff, DeadlineAction, HintRule, Jitter, Limits, PolicyError, Rules,
+    Step,
+};
 
 use crate::policy::{Hedged, Policy};
-use crate::throttle::{Handle, Throttle};
+use crate::policy_name::PolicyName;
+use crate::throttle::{Handle, StaticThrottle, Throttle};
 
 /// Builds a policy. `P` is the result: [`Policy`] or [`Hedged`].
 ///
@@ -23,6 +27,11 @@ pub struct Builder<P> {
     throttle: Throttle,
     /// Whether the throttle is the default one. A policy made at run time then owns its budget.
     is_default_throttle: bool,
+    /// The name, and the line of the builder, which is the default name.
+    name: Option<&'static str>,
+    call_site: CallSite,
+    /// Whether a first delay above the cap is an error. The rules of other designs cut it.
+    checks_cap: bool,
     /// A setting that does not apply to the backoff or to the kind of policy.
     error: Option<PolicyError>,
     output: PhantomData<fn() -> P>,
@@ -35,13 +44,22 @@ impl<P> Builder<P> {
             rules,
             throttle: Throttle::here(),
             is_default_throttle: true,
+            name: None,
+            call_site: CallSite::here(),
+            checks_cap: true,
             error: None,
             output: PhantomData,
         }
     }
 
-    /// The maximum number of attempts, including the first. The default retry budget allows at most ten
-    /// retries; see [`Policy`].
+    /// The maximum number of attempts, including the first.
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).attempts(5).build();
+    /// assert_eq!(FETCH.rules().attempts, Some(5));
+    /// ```
     #[doc(alias("max_attempts", "retries", "max_retries", "max_times"))]
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.rules.attempts = Some(attempts);
@@ -55,24 +73,125 @@ impl<P> Builder<P> {
         self
     }
 
-    /// The timeout of each attempt. The attempt is cancelled and counts as a failure of kind timeout.
+    /// The name of the policy, for logs and metrics. The default is the place in the source,
+    /// `file:line`. See [`Policy::name`].
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).name("fetch").build();
+    /// assert_eq!(FETCH.name().to_string(), "fetch");
+    /// ```
+    pub const fn name(mut self, name: &'static str) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// The timeout of each attempt. An attempt that exceeds it is cancelled, and the call ends with
+    /// [`StopReason::AttemptTimeout`](crate::StopReason::AttemptTimeout): the attempt may have run, and
+    /// no classifier has seen an error. If attempts may be repeated after a timeout, say so with
+    /// [`Builder::retry_timeouts`]. In a hedged policy, a timeout is a failure like any other, because a
+    /// hedged operation may be repeated anyway.
+    ///
+    /// ```
+    /// use redial::{Policy, StopReason, ms, testing};
+    ///
+    /// static PAY: Policy = Policy::exponential(ms(100)).attempt_timeout(ms(500)).build();
+    ///
+    /// let played = testing::play(&PAY, [testing::hangs()]);
+    /// assert_eq!(played.stop_reason(), Some(StopReason::AttemptTimeout));
+    /// ```
     #[doc(alias("try_timeout", "per_try_timeout"))]
     pub const fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.rules.attempt_timeout = Some(timeout);
         self
     }
 
-    /// The longest delay that is accepted from the server (`Retry-After`, pushback); a longer one is cut
-    /// to this. Without it, every hint up to the deadline is followed.
+    /// The longest delay that is accepted from the server (`Retry-After`, pushback); the default is 60 s.
+    /// A longer one, or one that reaches the deadline, ends the call with the last outcome
+    /// ([`StopReason::HintTooLong`](crate::StopReason::HintTooLong)).
     ///
     /// A hint replaces the backoff delay, without jitter. It does not advance the backoff: the delay
     /// after it is the one that would have been next.
+    ///
+    /// ```
+    /// use redial::testing::{fails_with, play, succeeds};
+    /// use redial::{Failure, Policy, StopReason, ms, s};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).hint_max(s(5)).build();
+    ///
+    /// let busy = |seconds| fails_with(Failure::throttling().retry_after(s(seconds)));
+    /// assert_eq!(play(&FETCH, [busy(5), succeeds()]).starts(), [s(0), s(5)]);
+    /// assert_eq!(play(&FETCH, [busy(6)]).stop_reason(), Some(StopReason::HintTooLong));
+    /// ```
     pub const fn hint_max(mut self, max: Duration) -> Self {
+        self.rules.hint = HintRule::UpTo(max);
+        self
+    }
+
+    /// Waits at most this long when the server asks for a longer delay, instead of ending the call.
+    ///
+    /// ```
+    /// use redial::testing::{fails_with, play, succeeds};
+    /// use redial::{Failure, Policy, ms, s};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).hint_clamp(s(5)).build();
+    ///
+    /// let busy = fails_with(Failure::throttling().retry_after(s(3600)));
+    /// assert_eq!(play(&FETCH, [busy, succeeds()]).starts(), [s(0), s(5)]);
+    /// ```
+    pub const fn hint_clamp(mut self, max: Duration) -> Self {
         self.rules.hint = HintRule::Exact(Some(max));
         self
     }
 
-    /// Replaces the default retry budget.
+    /// Waits as long as the server asks for, without a bound. Only the deadline ends the call then.
+    ///
+    /// ```
+    /// use redial::testing::{fails_with, play, succeeds};
+    /// use redial::{Failure, Policy, ms, s};
+    ///
+    /// static BATCH: Policy = Policy::exponential(ms(100)).hint_unlimited().build();
+    ///
+    /// let busy = fails_with(Failure::throttling().retry_after(s(3600)));
+    /// assert_eq!(play(&BATCH, [busy, succeeds()]).starts(), [s(0), s(3600)]);
+    /// ```
+    pub const fn hint_unlimited(mut self) -> Self {
+        self.rules.hint = HintRule::Exact(None);
+        self
+    }
+
+    /// Adds up to this share of the delay that the server asks for, at random: 0.1 adds up to a tenth. It
+    /// spreads out clients that got the same hint (thundering herd). A hint is never shortened.
+    ///
+    /// ```
+    /// use redial::testing::{Play, Script, fails_with, succeeds};
+    /// use redial::{Failure, Policy, ms, s};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).hint_jitter(0.1).build();
+    ///
+    /// let busy = fails_with(Failure::throttling().retry_after(s(10)));
+    /// let calls = Play::new().draws([0.5]).call(Script::new(&FETCH, [busy, succeeds()])).run();
+    /// assert_eq!(calls[0].starts(), [s(0), ms(10_500)]);
+    /// ```
+    pub const fn hint_jitter(mut self, share: f64) -> Self {
+        self.rules.hint_jitter = share;
+        self
+    }
+
+    /// Replaces the default retry budget. A budget without a refill must be able to pay for all retries of
+    /// one call.
+    ///
+    /// ```
+    /// use redial::throttle::RetryBudget;
+    /// use redial::{Policy, PolicyError, Throttle, ms};
+    ///
+    /// static SMALL: RetryBudget = RetryBudget::new(5.0, 0.1);
+    ///
+    /// let budget = Throttle::budget(&SMALL);
+    /// let policy = Policy::constant(ms(50)).attempts(7).throttle(budget).try_build();
+    /// assert_eq!(policy.unwrap_err(), PolicyError::AttemptsAboveReserve);
+    /// ```
     #[doc(alias("budget", "circuit_breaker"))]
     pub const fn throttle(mut self, throttle: Throttle) -> Self {
         self.throttle = throttle;
@@ -82,21 +201,50 @@ impl<P> Builder<P> {
 
     #[track_caller]
     const fn build_policy(self) -> Policy {
-        if let Some(problem) = self.error {
+        if let Some(problem) = self.problem() {
             panic!("{}", problem.text());
         }
         let core = redial_core::Policy::new(self.rules);
-        Policy { core, handle: self.throttle.handle(), strategy: None }
+        Policy { core, handle: self.throttle.handle(), strategy: None, name: self.policy_name() }
     }
 
     fn try_build_policy(self) -> Result<Policy, PolicyError> {
         self.check()?;
-        let core = redial_core::Policy::try_new(self.rules)?;
-        Ok(Policy { core, handle: self.handle(), strategy: None })
+        Ok(self.with_core(redial_core::Policy::try_new(self.rules)?))
+    }
+
+    /// The policy of validated rules, made at run time.
+    fn with_core(&self, core: redial_core::Policy) -> Policy {
+        Policy { core, handle: self.handle(), strategy: None, name: self.policy_name() }
+    }
+
+    const fn policy_name(&self) -> PolicyName {
+        match self.name {
+            Some(name) => PolicyName::new(name),
+            None => PolicyName::of_place(self.call_site.location()),
+        }
+    }
+
+    /// A setting that does not apply, or that would silently have no effect.
+    const fn problem(&self) -> Option<PolicyError> {
+        if self.error.is_some() {
+            return self.error;
+        }
+        if self.checks_cap && self.rules.backoff.first() > self.rules.backoff.cap() {
+            return Some(PolicyError::FirstAboveCap);
+        }
+        match (self.throttle.0, self.rules.attempts) {
+            (StaticThrottle::Budget(budget), Some(attempts))
+                if !budget.pays_for(attempts.saturating_sub(1)) =>
+            {
+                Some(PolicyError::AttemptsAboveReserve)
+            }
+            _ => None,
+        }
     }
 
     fn check(&self) -> Result<(), PolicyError> {
-        self.error.map_or(Ok(()), Err)
+        self.problem().map_or(Ok(()), Err)
     }
 
     /// The throttle of a policy that is made at run time: its own budget, unless one was named.
@@ -114,20 +262,104 @@ impl Builder<Policy> {
     #[track_caller]
     pub(crate) const fn from_rules(rules: Rules) -> Self {
         let mut builder = Builder::new(rules);
+        builder.checks_cap = false;
         if rules.hedge.is_some() {
             builder.error = Some(PolicyError::HedgeAsRetry);
         }
         builder
     }
 
-    /// Removes the maximum number of attempts. A deadline or a limit must end the call.
-    #[doc(alias("forever", "infinite"))]
+    /// Removes the maximum number of attempts. A deadline or a limit must end the call; for a call that
+    /// never gives up, use [`Builder::forever`].
+    ///
+    /// ```
+    /// use redial::{Policy, PolicyError, ms, s};
+    ///
+    /// static UNTIL_DEADLINE: Policy = Policy::exponential(ms(100)).unlimited().deadline(s(30)).build();
+    /// assert_eq!(UNTIL_DEADLINE.rules().attempts, None);
+    ///
+    /// let endless = Policy::exponential(ms(100)).unlimited().try_build();
+    /// assert_eq!(endless.unwrap_err(), PolicyError::Unlimited);
+    /// ```
     pub const fn unlimited(mut self) -> Self {
         self.rules.attempts = None;
         self
     }
 
-    /// The longest delay, jitter included.
+    /// Retries without end: no maximum number of attempts, and no deadline or limit is needed. The retry
+    /// budget still applies, so a backoff that is shorter than a second on average ends with `throttled`
+    /// when the default budget is spent.
+    ///
+    /// For a loop that reconnects, add [`Builder::reset_after`].
+    ///
+    /// ```
+    /// use redial::{Policy, ms, s};
+    ///
+    /// static RECONNECT: Policy =
+    ///     Policy::exponential(s(1)).cap(s(60)).forever().reset_after(s(300)).build();
+    /// assert_eq!(RECONNECT.delays().take(1000).count(), 1000);
+    /// ```
+    #[doc(alias("infinite", "endless", "without_max_times"))]
+    pub const fn forever(mut self) -> Self {
+        self.rules.attempts = None;
+        self.rules.forever = true;
+        self
+    }
+
+    /// Starts the delays and the count of attempts anew when an attempt fails that has run for this long,
+    /// because it was healthy until then. For operations that run until they fail: a connection, a
+    /// subscription, a worker.
+    ///
+    /// ```
+    /// use redial::testing::{fails, play, succeeds};
+    /// use redial::{Jitter, Policy, ms, s};
+    ///
+    /// static CONSUME: Policy = Policy::exponential(s(1))
+    ///     .jitter(Jitter::None)
+    ///     .attempts(3)
+    ///     .reset_after(s(60))
+    ///     .build();
+    ///
+    /// // The third attempt runs for an hour; the delays then start at 1 s again.
+    /// let hour = fails().after(s(3600));
+    /// let played = play(&CONSUME, [fails(), fails(), hour, fails(), succeeds()]);
+    /// assert_eq!(played.starts(), [s(0), s(1), s(3), s(3604), s(3606)]);
+    /// ```
+    #[doc(alias("reset_interval", "healthy_after"))]
+    pub const fn reset_after(mut self, healthy: Duration) -> Self {
+        self.rules.reset_after = Some(healthy);
+        self
+    }
+
+    /// Retries attempts that exceeded the [attempt timeout](Builder::attempt_timeout), although they may
+    /// have run: the operation is idempotent. A call that is marked as
+    /// [not idempotent](crate::Retry::not_idempotent) is still not retried.
+    ///
+    /// ```
+    /// use redial::testing::{hangs, play, succeeds};
+    /// use redial::{Policy, ms};
+    ///
+    /// static READ: Policy =
+    ///     Policy::constant(ms(100)).attempt_timeout(ms(500)).retry_timeouts().build();
+    ///
+    /// assert_eq!(play(&READ, [hangs(), succeeds()]).starts(), [ms(0), ms(600)]);
+    /// ```
+    pub const fn retry_timeouts(mut self) -> Self {
+        self.rules.attempt_timeout_action = AttemptTimeoutAction::Retry;
+        self
+    }
+
+    /// The longest delay, jitter included. A first delay above it is an error.
+    ///
+    /// ```
+    /// use redial::{Policy, PolicyError, s};
+    ///
+    /// static SLOW: Policy = Policy::exponential(s(60)).cap(s(600)).build();
+    ///
+    /// // Without a cap it is 20 s.
+    /// let cut = Policy::exponential(s(60)).try_build();
+    /// assert_eq!(cut.unwrap_err(), PolicyError::FirstAboveCap);
+    /// ```
     #[doc(alias("max_delay", "max_backoff", "max_interval"))]
     pub const fn cap(mut self, max: Duration) -> Self {
         self.rules.backoff = match self.rules.backoff {
@@ -137,6 +369,7 @@ impl Builder<Policy> {
             Backoff::Exponential { first, factor, .. } => {
                 Backoff::Exponential { first, factor, cap: Some(max) }
             }
+            Backoff::Fibonacci { first, .. } => Backoff::Fibonacci { first, cap: Some(max) },
             other => {
                 self.error = Some(PolicyError::CapWithoutGrowth);
                 other
@@ -211,8 +444,7 @@ impl Builder<Policy> {
         table: impl Into<Arc<[Duration]>>,
     ) -> Result<Policy, PolicyError> {
         self.check()?;
-        let core = redial_core::Policy::with_table(self.rules, table)?;
-        Ok(Policy { core, handle: self.handle(), strategy: None })
+        Ok(self.with_core(redial_core::Policy::with_table(self.rules, table)?))
     }
 
     /// Builds the policy with a function that returns each delay, before jitter and limits.
@@ -224,8 +456,7 @@ impl Builder<Policy> {
         function: impl Fn(Step<'_>) -> Duration + Send + Sync + 'static,
     ) -> Result<Policy, PolicyError> {
         self.check()?;
-        let core = redial_core::Policy::with_function(self.rules, function)?;
-        Ok(Policy { core, handle: self.handle(), strategy: None })
+        Ok(self.with_core(redial_core::Policy::with_function(self.rules, function)?))
     }
 }
 

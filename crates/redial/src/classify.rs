@@ -179,7 +179,7 @@ where
     fn directive(&mut self, result: &Result<T, E>) -> Directive {
         match result {
             Ok(value) if (self.0)(value) => Directive::Succeed,
-            Ok(_) => Directive::Retry(Failure::server()),
+            Ok(_) => Directive::Retry(Failure::not_ready()),
             Err(_) => self.1.directive(result),
         }
     }

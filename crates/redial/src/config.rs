@@ -41,17 +41,48 @@
 //! # Ok::<(), toml::de::Error>(())
 //! ```
 //!
-//! | absent key | default |
-//! | --- | --- |
-//! | `attempts` | 3, including the first |
-//! | `backoff` | exponential, 100 ms doubled up to 20 s |
-//! | `jitter` | `full`; `none` for the backoffs `constant` and `table` |
-//! | `late` | `early` |
-//! | `throttle` | a retry budget of this policy, which its clones share |
-//! | `limits`, `deadline`, `attempt_timeout`, `hedge` | none |
+//! # Keys
+//!
+//! | key | values | if it is absent |
+//! | --- | --- | --- |
+//! | `preset` | a name of [`presets`](crate::presets): `"limits"` | the defaults of this table; with a preset, the preset supplies every absent key, its throttle included |
+//! | `name` | text, for logs and metrics | unnamed |
+//! | `attempts` | a number that includes the first; `"unlimited"`, which needs a deadline or a limit; `"forever"`, which needs none | 3 |
+//! | `backoff` | `{"constant": "100ms"}`; `{"arithmetic": {"first", "step", "cap"}}`; `{"exponential": {"first", "factor", "cap"}}`; `{"fibonacci": {"first", "cap"}}`; `{"table": ["1ms", "10ms"]}`. A `cap` is optional | exponential, 100 ms doubled up to 20 s |
+//! | `jitter` | `"none"`, `"full"`, `"half"`, `"equal"`, `{"proportional": 0.2}`, `"decorrelated"` | `"full"`; `"none"` for the backoffs `constant` and `table` |
+//! | `limits` | `{"soft", "hard", "over": "drop" or "truncate", "under": "leave" or "fill", "measure": "delays" or "elapsed"}` | none |
+//! | `deadline` | a duration, for the whole call | none |
+//! | `attempt_timeout` | a duration, for each attempt. Timed-out attempts are retried | none |
+//! | `retry_timeouts` | `false`: an attempt that times out ends the call | `true` |
+//! | `late` | `"early"`: fail at once when the next attempt could not start before the deadline; `"wait"`: wait for the deadline | `"early"` |
+//! | `hint_max` | the longest delay that is accepted from a server: `"60s"` (a longer one ends the call), `{"clamp": "60s"}` (a longer one is cut), `"unlimited"` | `"60s"` |
+//! | `hint_jitter` | a number from 0 to 1: the share of a server's delay that is added at random | 0 |
+//! | `reset_after` | a duration: an attempt that ran for so long before it failed starts the delays and the count of attempts anew | no reset |
+//! | `throttle` | `"none"`; `{"budget": {"reserve", "ratio", "per_second"}}`; `{"tokens": {"max", "ratio"}}`; `{"cost": {..}}` ([`CostConfig`]) | a retry budget of this policy, which its clones share: reserve 10, ratio 0.1, 1 per second |
+//! | `hedge` | `{"delay": "20ms"}` | none |
+//!
+//! A `budget` has no refill over time unless it has `per_second`. A duration is text like `"250ms"`,
+//! `"1.5s"` or `"1m30s"`.
 //!
 //! `hedge` makes the policy a hedged one. `backoff` and `jitter` are then ignored, so that one line
-//! switches a policy between retries and hedging; `limits` are an error.
+//! switches a policy between retries and hedging; `limits` and `reset_after` are an error.
+//!
+//! # Presets
+//!
+//! A preset supplies what the other keys do not say:
+//!
+//! ```
+//! use redial::Policy;
+//!
+//! let policy: Policy = serde_json::from_str(r#"{ "preset": "limits", "attempts": 4 }"#)?;
+//! assert_eq!((policy.rules().attempts, policy.rules().limits.hard), (Some(4), Some(redial::s(2))));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
+//! # Writing
+//!
+//! [`PolicyConfig`] and policies can be written too ([`PolicyConfig::of`]), except for backoff functions,
+//! strategies, throttles other than budgets, and rules of other designs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -60,61 +91,73 @@ use std::time::Duration;
 use redial_core::throttle::{
     Bucket, CostBucket, CostBucketConfig, RetryBudget, TokenBucket, WhenEmpty,
 };
-use redial_core::{DeadlineAction, Jitter, Limits, PolicyError, Rules};
+use redial_core::{
+    AttemptTimeoutAction, DeadlineAction, HintRule, Jitter, Limits, PolicyError, Rules,
+};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize as DeriveDeserialize, Serialize as DeriveSerialize};
 
+pub use self::hint_max::HintMaxConfig;
+use self::policy_fields::PolicyFields;
+pub use self::to_config::NotWritableError;
 pub use crate::any_policy::AnyPolicy;
 use crate::bucket_options::{BucketOptions, CostOptions};
 use crate::policy::{Hedged, Policy};
+use crate::policy_name::PolicyName;
 use crate::throttle::Handle;
 
 mod attempts;
 mod choice;
+mod hint_max;
+mod policy_fields;
+mod preset;
+mod to_config;
 // Public for the crates of other designs, whose configuration has the same fields.
 #[doc(hidden)]
 pub mod fields;
 mod limits;
 pub(crate) mod span;
+pub mod stop_reason;
 pub(crate) mod when_empty;
 
 /// The configuration of a policy. It is validated when it becomes a [`Policy`] or a [`Hedged`] policy.
 #[derive(Clone, Debug, PartialEq, DeriveSerialize, DeriveDeserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(from = "PolicyFields", into = "PolicyFields")]
 #[non_exhaustive]
 pub struct PolicyConfig {
-    /// The maximum number of attempts, including the first; `None` is written as `"unlimited"`.
-    #[serde(with = "attempts")]
+    /// The name, for logs and metrics.
+    pub name: Option<String>,
+    /// The maximum number of attempts, including the first; `None` is written as `"unlimited"`, or as
+    /// `"forever"` if no deadline or limit has to end the call.
     pub attempts: Option<u32>,
+    /// Whether unlimited attempts need no deadline or limit.
+    pub forever: bool,
     /// The backoff.
-    #[serde(deserialize_with = "choice::backoff")]
     pub backoff: BackoffConfig,
     /// The jitter; `None`: [`BackoffConfig::default_jitter`].
-    #[serde(
-        deserialize_with = "choice::some_jitter",
-        serialize_with = "fields::jitter::serialize",
-        skip_serializing_if = "Option::is_none"
-    )]
     pub jitter: Option<Jitter>,
     /// Soft and hard limits on the total time of retries.
-    #[serde(with = "limits", skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
     /// The deadline of the whole call, from its start.
-    #[serde(with = "span::option", skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Duration>,
     /// The timeout of each attempt.
-    #[serde(with = "span::option", skip_serializing_if = "Option::is_none")]
     pub attempt_timeout: Option<Duration>,
+    /// Whether attempts that exceed the timeout are retried. A written `attempt_timeout` says so by
+    /// itself, unless this key is `false`.
+    pub retry_timeouts: bool,
     /// Whether the call fails at once or waits for the deadline when the next retry could not start
-    /// before it.
-    #[serde(rename = "late", with = "DeadlineActionForm")]
+    /// before it. Written as `late`.
     pub deadline_action: DeadlineAction,
+    /// The longest delay that is accepted from a server; `None`: 60 s, and a longer one ends the call.
+    pub hint_max: Option<HintMaxConfig>,
+    /// The share of a server's delay that is added to it at random, from 0 to 1.
+    pub hint_jitter: f64,
+    /// How long an attempt must run before its failure starts the delays and attempts anew.
+    pub reset_after: Option<Duration>,
     /// The throttle; `None`: a retry budget of this policy with the default parameters.
-    #[serde(deserialize_with = "choice::throttle", skip_serializing_if = "Option::is_none")]
     pub throttle: Option<ThrottleConfig>,
     /// Makes the policy a hedged one; backoff and jitter are then ignored.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub hedge: Option<HedgeConfig>,
 }
 
@@ -151,6 +194,15 @@ pub enum BackoffConfig {
         #[serde(with = "span::option", default, skip_serializing_if = "Option::is_none")]
         cap: Option<Duration>,
     },
+    /// The first delay times the Fibonacci numbers 1, 1, 2, 3, 5 and so on.
+    Fibonacci {
+        /// The delay before the first retry.
+        #[serde(with = "span")]
+        first: Duration,
+        /// The longest delay.
+        #[serde(with = "span::option", default, skip_serializing_if = "Option::is_none")]
+        cap: Option<Duration>,
+    },
     /// A list of delays; the last one repeats.
     Table(#[serde(with = "span::list")] Vec<Duration>),
 }
@@ -174,7 +226,7 @@ pub enum ThrottleConfig {
     },
     /// Smithy's cost bucket. An empty bucket refuses the retry and never delays it (decision S9).
     Cost(CostConfig),
-    /// A retry budget that successes refill.
+    /// A retry budget that successes refill and, with `per_second`, time.
     Budget {
         /// The number of retries in reserve.
         #[serde(default = "standard_reserve")]
@@ -182,7 +234,16 @@ pub enum ThrottleConfig {
         /// The tokens that a success adds.
         #[serde(default = "standard_ratio")]
         ratio: f64,
+        /// The tokens that each second adds; none if it is absent.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        per_second: f64,
     },
+}
+
+// The signature that serde asks for.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
 }
 
 const fn standard_reserve() -> f64 {
@@ -274,13 +335,30 @@ impl PolicyConfig {
         if self.hedge.is_some() && self.limits.is_some() {
             return Err(PolicyError::HedgeWithLimits);
         }
+        // P13: a written attempt timeout says that timed-out attempts are retried.
+        let retries_timeouts =
+            self.hedge.is_some() || self.retry_timeouts && self.attempt_timeout.is_some();
         let rules = Rules {
             attempts: self.attempts,
+            forever: self.forever && self.attempts.is_none(),
             jitter: self.jitter.unwrap_or_else(|| self.backoff.default_jitter()),
             limits: self.limits.unwrap_or(Limits::NONE),
             deadline: self.deadline,
             attempt_timeout: self.attempt_timeout,
+            attempt_timeout_action: if retries_timeouts {
+                AttemptTimeoutAction::Retry
+            } else {
+                AttemptTimeoutAction::Stop
+            },
             deadline_action: self.deadline_action,
+            hint: match self.hint_max {
+                None => Rules::DEFAULT.hint,
+                Some(HintMaxConfig::Stop(most)) => HintRule::UpTo(most),
+                Some(HintMaxConfig::Clamp(most)) => HintRule::Exact(Some(most)),
+                Some(HintMaxConfig::Unlimited) => HintRule::Exact(None),
+            },
+            hint_jitter: self.hint_jitter,
+            reset_after: self.reset_after,
             hedge: self.hedge.map(|hedge| hedge.delay),
             ..Rules::DEFAULT
         };
@@ -289,7 +367,11 @@ impl PolicyConfig {
             None => Handle::Own(Arc::new(RetryBudget::standard())),
             Some(throttle) => throttle.handle()?,
         };
-        Ok(Policy { core, handle, strategy: None })
+        let name = match &self.name {
+            Some(name) => PolicyName::shared(name.as_str().into()),
+            None => PolicyName::UNNAMED,
+        };
+        Ok(Policy { core, handle, strategy: None, name })
     }
 }
 
@@ -300,7 +382,9 @@ impl BackoffConfig {
     pub const fn default_jitter(&self) -> Jitter {
         match self {
             BackoffConfig::Constant(_) | BackoffConfig::Table(_) => Jitter::None,
-            BackoffConfig::Arithmetic { .. } | BackoffConfig::Exponential { .. } => Jitter::Full,
+            BackoffConfig::Arithmetic { .. }
+            | BackoffConfig::Exponential { .. }
+            | BackoffConfig::Fibonacci { .. } => Jitter::Full,
         }
     }
 
@@ -316,6 +400,7 @@ impl BackoffConfig {
             BackoffConfig::Exponential { first, factor, cap } => {
                 Core::Exponential { first, factor, cap }
             }
+            BackoffConfig::Fibonacci { first, cap } => Core::Fibonacci { first, cap },
             BackoffConfig::Table(ref table) => {
                 return redial_core::Policy::with_table(rules, table.as_slice());
             }
@@ -328,8 +413,9 @@ impl ThrottleConfig {
     fn handle(self) -> Result<Handle, PolicyError> {
         let shared: Arc<dyn Bucket + Send + Sync> = match self {
             ThrottleConfig::None => return Ok(Handle::None),
-            ThrottleConfig::Budget { reserve, ratio } => {
-                return Ok(Handle::Own(Arc::new(RetryBudget::try_new(reserve, ratio)?)));
+            ThrottleConfig::Budget { reserve, ratio, per_second } => {
+                let budget = RetryBudget::try_new(reserve, ratio)?.try_per_second(per_second)?;
+                return Ok(Handle::Own(Arc::new(budget)));
             }
             ThrottleConfig::Tokens { max, ratio } => Arc::new(TokenBucket::new(max, ratio)?),
             ThrottleConfig::Cost(cost) => Arc::new(CostBucket::new(cost.spec()?)?),
@@ -351,7 +437,9 @@ impl Default for PolicyConfig {
     fn default() -> Self {
         let cap = Some(Duration::from_secs(20));
         PolicyConfig {
+            name: None,
             attempts: Rules::DEFAULT.attempts,
+            forever: false,
             backoff: BackoffConfig::Exponential {
                 first: Duration::from_millis(100),
                 factor: 2.0,
@@ -361,7 +449,11 @@ impl Default for PolicyConfig {
             limits: None,
             deadline: None,
             attempt_timeout: None,
+            retry_timeouts: true,
             deadline_action: DeadlineAction::FailFast,
+            hint_max: None,
+            hint_jitter: 0.0,
+            reset_after: None,
             throttle: None,
             hedge: None,
         }

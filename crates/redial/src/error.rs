@@ -188,10 +188,14 @@ impl<E, V> Error<E, V> {
         self.details.strategy.as_deref()
     }
 
-    /// Whether the deadline ended the call.
+    /// Whether time ended the call: the deadline, an attempt timeout, or an attempt timeout in every
+    /// attempt.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        self.stop_reason() == StopReason::Deadline
+        let timed_out =
+            matches!(self.stop_reason(), StopReason::Deadline | StopReason::AttemptTimeout);
+        // Without a last outcome, no attempt has returned.
+        timed_out || self.last.is_none() && self.details.strategy.is_none()
     }
 
     /// Whether the throttle ended the call.

@@ -62,6 +62,10 @@
 //! | start another attempt when the first is slow (hedging), to cut tail latency | [`Policy::hedged`]; [`Retry::latency_estimator`] sets its delay from the observed latency |
 //! | compute the delay in code, or stop, after each retryable failure | [`strategy`] |
 //! | share a retry budget | [`Throttle::budget`] |
+//! | have a retry budget per host or tenant | [`throttle::KeyedBudgets`] |
+//! | retry attempts that time out | [`Builder::retry_timeouts`] |
+//! | reconnect without end | [`Builder::forever`], [`Builder::reset_after`] |
+//! | use the delays in a loop of your own | [`Policy::delays`] |
 //! | read a policy from JSON or TOML | `config` (feature `serde`) |
 //! | record everything that a call did, and replay it | [`CallLog`] |
 //! | test policies and programs on virtual time | [`testing`] |
@@ -73,18 +77,23 @@
 //! | attempts | 3, including the first | covers a dropped connection or a brief overload: the two delays add up to at most 300 ms. Raise it to outlast a restart |
 //! | backoff | exponential: 100 ms, doubled, at most 20 s | fast at first, and soon gentle to the server |
 //! | jitter | full; none for [`Policy::constant`] and [`Policy::table`] | spreads out clients that failed at the same time (thundering herd) |
-//! | retry budget | a reserve of 10 retries, and 1 more per 10 successes; one budget per `static` policy, or per line that calls [`retry`] | prevents retry storms against an overloaded server |
+//! | retry budget | a reserve of 10 retries, and 1 more per 10 successes and per second; one budget per `static` policy, or per line that calls [`retry`] | prevents retry storms against an overloaded server |
 //! | deadline, attempt timeout, limits | none | only the caller knows them |
+//! | attempts that time out | end the call | they may have run: use [`Builder::retry_timeouts`] |
+//! | longest hint of a server | 60 s; a longer one ends the call | a server must not hold a caller for hours: see [`Builder::hint_max`] |
 //! | idempotency | the operation is taken as idempotent | mark the others with [`Retry::not_idempotent`] |
 //! | retried errors | none | a retry that is not safe must not happen by default: use [`Retry::when`] |
 //!
 //! # What can go wrong
 //!
 //! - **A call gives up with `throttled` although the server has recovered.** The retry budget is empty:
-//!   many calls failed before this one. It refills with successes; [`throttle`] explains how to size it.
-//! - **A call stops after 11 attempts although the policy allows more.** The default budget has a reserve
-//!   of 10 retries. A policy that waits for a value, or retries for long, needs a larger budget or
-//!   [`Throttle::none`].
+//!   many calls failed before this one. It refills with successes and by one per second; [`throttle`]
+//!   explains how to size it.
+//! - **A call with many attempts and short delays gives up with `throttled`.** The default budget allows 10
+//!   retries at once and one per second after that. Use longer delays, a larger budget or
+//!   [`Throttle::none`]. Waiting for a value ([`Retry::until`]) is free.
+//! - **Tests fail with `throttled` although each of them passes alone.** They share the budget of a `static`
+//!   policy: use [`testing::fresh_budgets`].
 //! - **An operation ran twice.** It was retried after a failure that left open whether the server had
 //!   processed it. Use [`Retry::not_idempotent`], and state the [`Stage`] of a failure.
 //! - **A call that is not idempotent is never retried.** Its `when` returns `true`, which does not say
@@ -153,15 +162,18 @@ pub mod classify;
 mod clock;
 #[cfg(feature = "serde")]
 pub mod config;
+mod delays;
 mod draws;
 mod driver;
 mod engine;
 mod error;
 mod future;
+mod keyed_budgets;
 mod options;
 mod phase;
 mod plain;
 mod policy;
+mod policy_name;
 pub mod presets;
 mod report;
 mod retry;
@@ -179,6 +191,7 @@ pub use call_log::CallLog;
 pub use classify::{Last, Transient};
 pub use error::{AnyError, BoxError, Error};
 pub use policy::{Hedged, Policy};
+pub use policy_name::PolicyName;
 pub use redial_core::{
     Directive, Event, Failure, FailureKind, Hint, Jitter, PolicyError, Reason, Stage, StopReason,
     ms, s,
@@ -223,6 +236,7 @@ pub mod parts {
     pub use crate::classify::{
         CallWhenToSayWhichErrorsAreRetried, Chain, IntoDirective, Or, Until, When,
     };
+    pub use crate::delays::Delays;
     pub use crate::draws::draw;
     pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
     pub use crate::policy::{Origin, OriginKind, Sequential, Site};

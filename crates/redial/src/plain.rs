@@ -136,16 +136,20 @@ impl<S: Sleeper> SleepUntil<S> {
 
 /// The environment of a decision without the state machine. Its throttle is a budget, which answers at
 /// once.
-struct PlainEnvironment<G> {
+struct PlainEnvironment<'s, G, S> {
     origin: G,
     withdrawal: Option<Withdrawal>,
+    sleeper: &'s S,
+    /// Whether the time of the decision is the current one, and not the start of the call.
+    knows_time: bool,
 }
 
-impl<'p, G: Origin<'p>> Environment for PlainEnvironment<G> {
+impl<'p, G: Origin<'p>, S: Sleeper> Environment for PlainEnvironment<'_, G, S> {
     fn draw(&mut self) -> f64 {
         draw()
     }
     fn withdraw(&mut self, cost: Cost, now: Ns) -> Grant {
+        let now = || if self.knows_time { now } else { self.sleeper.now() };
         self.withdrawal = self.origin.withdraw(cost, now);
         self.withdrawal.map_or(Grant::Refused, Grant::Now)
     }
@@ -304,10 +308,10 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
     /// Decides what follows a retryable failure of a call that needs no state machine.
     fn after_failure(&mut self, origin: impl Origin<'p>, failure: &Failure, sleeper: &S) -> Next {
         let policy = &origin.policy().core;
-        let mut env = PlainEnvironment { origin, withdrawal: None };
+        let mut env = PlainEnvironment { origin, withdrawal: None, sleeper, knows_time: false };
         let start = self.start(sleeper);
         // Of a call that is retried at once only the number of attempts changes, and its decision does
-        // not depend on the time.
+        // not depend on the time, unless the budget refills.
         if let PlainCall::Immediate { attempts, .. } = self
             && policy.is_immediate()
             && failure.has_no_reason_or_hint()
@@ -324,6 +328,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
             };
         }
         let now = sleeper.now();
+        env.knows_time = true;
         let mut counters = self.counters(sleeper);
         let verdict = decide(policy, &mut counters, failure, Advice::None, now, NEVER, &mut env);
         let Verdict::Retry { after, .. } = verdict else { return Next::End(stop_reason(verdict)) };

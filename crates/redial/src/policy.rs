@@ -6,13 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redial_core::throttle::{Bucket, CallSite, RetryBudget};
-use redial_core::{Backoff, Cost, Jitter, Ns, PolicyError, Rules, Withdrawal};
+use redial_core::{
+    AttemptTimeoutAction, Backoff, Cost, Jitter, Ns, PolicyError, Rules, Withdrawal,
+};
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::borrowing::BorrowingRetry;
 use crate::builder::Builder;
 use crate::classify::CallWhenToSayWhichErrorsAreRetried;
+use crate::delays::Delays;
 use crate::future::{HedgeList, Hedges, NoHedges};
+use crate::policy_name::PolicyName;
 use crate::retry::Retry;
 use crate::strategy::Strategy;
 use crate::throttle::{Handle, Throttle};
@@ -24,18 +28,22 @@ use crate::throttle::{Handle, Throttle};
 /// | attempts | 3, including the first | two retries outlast most short failures |
 /// | backoff | exponential: 100 ms, doubled, at most 20 s | fast at first, and soon gentle to the server |
 /// | jitter | full; none for [`constant`](Policy::constant) and [`table`](Policy::table) | spreads out clients that failed at the same time (thundering herd) |
-/// | throttle | a retry budget for the call site of the policy: a reserve of 10 retries, then 1 per 10 successes | prevents retry storms against an overloaded server |
+/// | throttle | a retry budget for the call site of the policy: a reserve of 10 retries, and 1 more per 10 successes and per second | prevents retry storms against an overloaded server |
 /// | deadline, attempt timeout, limits | none | only the caller knows them |
+/// | attempts that time out | end the call | they may have run: state it with [`Builder::retry_timeouts`] |
+/// | longest hint of a server | 60 s; a longer one ends the call | a server must not hold a caller for hours |
 /// | retried errors | none | a retry must be safe: state it with `when` |
 ///
-/// The default budget has a reserve of 10 retries that all calls of the policy share, so a call makes at
-/// most 11 attempts. A policy that retries for longer, or that waits for a value, needs another throttle:
-/// [`Throttle::budget`] with a larger reserve (`RetryBudget::new(50.0, 0.1)`), or [`Throttle::none`].
+/// The default budget has a reserve of 10 retries that all calls of the policy share. A policy that
+/// retries more often than once per second needs another throttle: [`Throttle::budget`] with a larger
+/// reserve (`RetryBudget::new(50.0, 0.1).per_second(5.0)`), or [`Throttle::none`]. Waiting for a value
+/// ([`until`](crate::Retry::until)) is free.
 #[derive(Clone)]
 pub struct Policy {
     pub(crate) core: redial_core::Policy,
     pub(crate) handle: Handle,
     pub(crate) strategy: Option<Arc<dyn Strategy>>,
+    pub(crate) name: PolicyName,
 }
 
 /// The source of a call's rules and throttle: a [`Policy`], a [`Hedged`] policy, or the call site of
@@ -56,13 +64,18 @@ pub trait Origin<'p>: Copy + OriginKind {
         self.policy().needs_clock()
     }
 
-    /// Withdraws the cost of a retry from the budget of a call without its state machine.
+    /// Withdraws the cost of a retry from the budget of a call without its state machine; `now` is read
+    /// if the budget refills over time.
     #[doc(hidden)]
-    fn withdraw(self, cost: Cost, now: Ns) -> Option<Withdrawal>;
+    fn withdraw(self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal>;
 
     /// Reports a success to the throttle.
     #[doc(hidden)]
     fn succeeded(self);
+
+    /// The name of the policy, or the place of the call.
+    #[doc(hidden)]
+    fn name(self) -> PolicyName;
 }
 
 /// An [`Origin`] that retries and does not hedge.
@@ -103,12 +116,15 @@ impl<'p> Origin<'p> for &'p Policy {
     fn handle(self) -> Handle {
         self.handle.clone()
     }
-    fn withdraw(self, cost: Cost, now: Ns) -> Option<Withdrawal> {
+    fn withdraw(self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
         self.handle.withdraw_from_budget(cost, now)
     }
     #[inline(always)]
     fn succeeded(self) {
         self.handle.succeeded(None);
+    }
+    fn name(self) -> PolicyName {
+        self.name.clone()
     }
 }
 
@@ -122,12 +138,15 @@ impl<'p> Origin<'p> for &'p Hedged {
     fn handle(self) -> Handle {
         self.0.handle.clone()
     }
-    fn withdraw(self, cost: Cost, now: Ns) -> Option<Withdrawal> {
+    fn withdraw(self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
         self.0.handle.withdraw_from_budget(cost, now)
     }
     #[inline(always)]
     fn succeeded(self) {
         self.0.handle.succeeded(None);
+    }
+    fn name(self) -> PolicyName {
+        self.0.name.clone()
     }
 }
 
@@ -152,12 +171,15 @@ impl<'p> Origin<'p> for Site {
     fn handle(self) -> Handle {
         Handle::CallSite(self.0)
     }
-    fn withdraw(self, cost: Cost, now: Ns) -> Option<Withdrawal> {
+    fn withdraw(self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
         Handle::CallSite(self.0).withdraw_from_budget(cost, now)
     }
     #[inline(always)]
     fn succeeded(self) {
         self.0.succeeded(None);
+    }
+    fn name(self) -> PolicyName {
+        PolicyName::of_place(self.0.location())
     }
 }
 
@@ -225,6 +247,22 @@ impl Policy {
         Builder::new(Rules { backoff, ..Rules::DEFAULT })
     }
 
+    /// Fibonacci backoff: the first delay times 1, 1, 2, 3, 5, 8 and so on, at most 20 s, with full jitter.
+    /// It grows more slowly than [`Policy::exponential`]. See [`Builder::cap`].
+    ///
+    /// ```
+    /// use redial::{Jitter, Policy, ms};
+    ///
+    /// static POLL: Policy = Policy::fibonacci(ms(100)).jitter(Jitter::None).attempts(7).build();
+    /// let delays: Vec<_> = POLL.delays().collect();
+    /// assert_eq!(delays, [100, 100, 200, 300, 500, 800].map(ms));
+    /// ```
+    #[track_caller]
+    pub const fn fibonacci(first: Duration) -> Builder<Policy> {
+        let cap = Some(Duration::from_secs(20));
+        Builder::new(Rules { backoff: Backoff::Fibonacci { first, cap }, ..Rules::DEFAULT })
+    }
+
     /// A list of delays, of which the last one repeats, without jitter unless [`Builder::jitter`] sets
     /// one.
     #[track_caller]
@@ -242,7 +280,9 @@ impl Policy {
     /// Hedging: another attempt starts after `delay` without an answer, or as soon as an attempt fails.
     #[track_caller]
     pub const fn hedged(delay: Duration) -> Builder<Hedged> {
-        Builder::new(Rules { hedge: Some(delay), ..Rules::DEFAULT })
+        // A hedged operation may run more than once, so a timed-out attempt may be repeated too.
+        let attempt_timeout_action = AttemptTimeoutAction::Retry;
+        Builder::new(Rules { hedge: Some(delay), attempt_timeout_action, ..Rules::DEFAULT })
     }
 
     /// A policy with these rules, which are plain data. Rules that hedge are an error; use
@@ -259,6 +299,88 @@ impl Policy {
         self
     }
 
+    /// Replaces the throttle with a retry budget that is shared at run time, such as the budget of a host
+    /// or a tenant ([`KeyedBudgets`](crate::throttle::KeyedBudgets)).
+    ///
+    /// ```
+    /// use redial::throttle::RetryBudget;
+    /// use redial::{Policy, ms};
+    /// use std::sync::Arc;
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).build();
+    ///
+    /// let budget = Arc::new(RetryBudget::new(50.0, 0.1).per_second(1.0));
+    /// let policy = FETCH.with_budget(budget);
+    /// assert_eq!(policy.tokens(0), Some(50.0));
+    /// ```
+    #[must_use]
+    pub fn with_budget(&self, budget: Arc<RetryBudget>) -> Self {
+        Policy { handle: Handle::Own(budget), ..self.clone() }
+    }
+
+    /// Replaces the name, for names that are known at run time.
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).build();
+    ///
+    /// let policy = FETCH.clone().with_name(format!("fetch from {}", "eu-west"));
+    /// assert_eq!(policy.name().to_string(), "fetch from eu-west");
+    /// ```
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = PolicyName::shared(name.into());
+        self
+    }
+
+    /// The name of the policy: that of [`Builder::name`], or else the place in the source where it was
+    /// built, as `file:line`.
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).build();
+    /// assert!(FETCH.name().to_string().contains(".rs:"));
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> PolicyName {
+        self.name.clone()
+    }
+
+    /// The delays of one call, for a loop of your own: one for each retry, with jitter, until no attempt
+    /// is left or the sum of the delays reaches a limit or the deadline. The random numbers are those of
+    /// calls; [`Delays::seed`] makes them reproducible.
+    ///
+    /// The iterator does not charge the retry budget, and it does not know how long the attempts take.
+    /// Prefer [`Policy::retry`] where it fits.
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    ///
+    /// static CONNECT: Policy = Policy::exponential(ms(1)).attempts(4).build();
+    ///
+    /// # fn connect(delays: usize) -> Result<u32, &'static str> { if delays > 1 { Err("refused") } else { Ok(7) } }
+    /// # fn main() -> Result<(), &'static str> {
+    /// let mut delays = CONNECT.delays();
+    /// # let mut left = 4;
+    /// let connection = loop {
+    /// #   left -= 1;
+    ///     match connect(left) {
+    ///         Ok(connection) => break connection,
+    ///         Err(error) => std::thread::sleep(delays.next().ok_or(error)?),
+    ///     }
+    /// };
+    /// assert_eq!(connection, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("iter", "backoff", "intervals"))]
+    #[must_use]
+    pub const fn delays(&self) -> Delays<'_> {
+        Delays::new(&self.core)
+    }
+
     /// Lets this [strategy](crate::strategy) decide about each failure.
     ///
     /// # Errors
@@ -272,7 +394,8 @@ impl Policy {
     /// Whether the clock is read before the first attempt, or the state machine starts with the call.
     #[inline(always)]
     pub(crate) fn needs_clock(&self) -> bool {
-        self.core.rules().deadline.is_some() || self.handle.watches_calls()
+        let rules = self.core.rules();
+        rules.deadline.is_some() || rules.reset_after.is_some() || self.handle.watches_calls()
     }
 
     /// Whether a call needs its state machine from the start: it decides whether an expired deadline allows
@@ -435,6 +558,50 @@ impl Hedged {
         Hedged(self.0.sharing(bucket))
     }
 
+    /// Replaces the throttle with a retry budget that is shared at run time; see
+    /// [`Policy::with_budget`].
+    ///
+    /// ```
+    /// use redial::throttle::RetryBudget;
+    /// use redial::{Hedged, Policy, ms};
+    /// use std::sync::Arc;
+    ///
+    /// static READ: Hedged = Policy::hedged(ms(20)).build();
+    ///
+    /// let policy = READ.with_budget(Arc::new(RetryBudget::new(50.0, 0.1)));
+    /// assert_eq!(policy.tokens(0), Some(50.0));
+    /// ```
+    #[must_use]
+    pub fn with_budget(&self, budget: Arc<RetryBudget>) -> Self {
+        Hedged(self.0.with_budget(budget))
+    }
+
+    /// Replaces the name, for names that are known at run time; see [`Policy::with_name`].
+    ///
+    /// ```
+    /// use redial::{Hedged, Policy, ms};
+    ///
+    /// static READ: Hedged = Policy::hedged(ms(20)).build();
+    /// assert_eq!(READ.clone().with_name("read").name().to_string(), "read");
+    /// ```
+    #[must_use]
+    pub fn with_name(self, name: impl Into<Arc<str>>) -> Self {
+        Hedged(self.0.with_name(name))
+    }
+
+    /// The name of the policy; see [`Policy::name`].
+    ///
+    /// ```
+    /// use redial::{Hedged, Policy, ms};
+    ///
+    /// static READ: Hedged = Policy::hedged(ms(20)).name("read").build();
+    /// assert_eq!(READ.name().to_string(), "read");
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> PolicyName {
+        self.0.name()
+    }
+
     /// The rules of the policy.
     #[must_use]
     pub const fn rules(&self) -> &Rules {
@@ -459,9 +626,11 @@ impl Hedged {
 /// The same as `Policy::exponential(ms(100)).try_build()`: the documented defaults and a retry budget of its
 /// own. An empty configuration gives the same policy.
 impl Default for Policy {
+    #[track_caller]
     fn default() -> Self {
         let core = redial_core::Policy::new(Rules::DEFAULT);
-        Policy { core, handle: Handle::Own(Arc::new(RetryBudget::standard())), strategy: None }
+        let handle = Handle::Own(Arc::new(RetryBudget::standard()));
+        Policy { core, handle, strategy: None, name: PolicyName::here() }
     }
 }
 
@@ -485,6 +654,7 @@ impl AsRef<redial_core::Policy> for Hedged {
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Policy")
+            .field("name", &self.name)
             .field("core", &self.core)
             .field("throttle", &self.handle)
             .field("strategy", &self.strategy.is_some())

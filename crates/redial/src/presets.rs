@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use redial_core::{Backoff, Jitter, Limits, PolicyError, Rules, ms, s};
+use redial_core::{Backoff, HintRule, Jitter, Limits, PolicyError, Rules, ms, s};
 
 use crate::builder::Builder;
 use crate::policy::Policy;
@@ -35,6 +35,7 @@ const LIMITS: Rules = Rules {
     backoff: Backoff::Exponential { first: ms(100), factor: 2.0, cap: None },
     jitter: Jitter::Half,
     limits: Limits { soft: Some(s(1)), hard: Some(s(2)), ..Limits::NONE },
+    hint: HintRule::Exact(None),
     ..Rules::DEFAULT
 };
 
@@ -91,6 +92,14 @@ impl Preset {
     pub const fn throttle(self) -> &'static str {
         match self {
             Preset::Limits => "none; add a budget with `sharing`",
+        }
+    }
+
+    /// The rules.
+    #[cfg(feature = "serde")]
+    pub(crate) const fn rules(self) -> Rules {
+        match self {
+            Preset::Limits => LIMITS,
         }
     }
 

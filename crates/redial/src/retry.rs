@@ -151,14 +151,12 @@ where
     /// `when` or [`Transient`](crate::Transient). If the call ends first,
     /// [`Error::last_value`](crate::Error::last_value) has the last value.
     ///
-    /// Each further attempt is a retry, for which the throttle is charged. A policy for long waits needs a
-    /// large budget, or `Throttle::none()`.
+    /// A value that is not ready is not a failure, so the throttle is not charged for another attempt.
     ///
     /// ```
-    /// use redial::{Policy, Throttle, ms, s};
+    /// use redial::{Policy, ms, s};
     ///
-    /// static POLL: Policy =
-    ///     Policy::constant(ms(5)).unlimited().deadline(s(2)).throttle(Throttle::none()).build();
+    /// static POLL: Policy = Policy::constant(ms(5)).unlimited().deadline(s(2)).build();
     ///
     /// let mut progress = 0;
     /// let status = POLL

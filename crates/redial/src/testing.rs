@@ -61,9 +61,15 @@
 //!
 //! In a play, a policy with the default budget gets a full budget of the play's own. A throttle that was
 //! named is used as it is.
+//!
+//! # Budgets in tests
+//!
+//! The budget of a `static` policy belongs to the process, and tests of one program share it: tests of
+//! failures spend what tests of retries need. [`fresh_budgets`] gives a test full ones.
 
 mod clock;
 mod context;
+mod fresh_budgets;
 mod play;
 mod played;
 mod replay_buffer;
@@ -71,6 +77,7 @@ mod script;
 mod scripted_call;
 
 pub use clock::{Clock, Sleep, block_on};
+pub use fresh_budgets::{FreshBudgets, fresh_budgets};
 pub use play::Play;
 pub use played::{CallEnd, Played};
 pub use script::{

@@ -10,7 +10,8 @@
 //!
 //! | throttle | behaviour | use |
 //! | --- | --- | --- |
-//! | [`RetryBudget`] | a reserve of retries, refilled by successes | the default |
+//! | [`RetryBudget`] | a reserve of retries, refilled by successes and by time | the default |
+//! | [`KeyedBudgets`] | a retry budget per key | for many hosts, tenants or shards behind one policy |
 //! | [`TokenBucket`] | gRPC's retry throttling: failures drain it, retries need it half full | for gRPC semantics |
 //! | [`CostBucket`] | the AWS SDK's: the cost depends on the kind of failure | for AWS semantics |
 //! | [`WithBudget`] | a budget beside another throttle | to bound another throttle |
@@ -18,18 +19,28 @@
 //!
 //! Without a named throttle, a `static` policy has the budget of its call site, and a policy made at run
 //! time owns one. Share a budget between policies, clients and layers that call the same server:
-//! [`Throttle::budget`].
+//! [`Throttle::budget`]. Give each host or tenant a budget of its own: [`KeyedBudgets`].
+//!
+//! The default budget also refills with time, one retry per second up to the reserve of 10, so that a
+//! nightly job or a reconnecting client has retries again after a while. The refill is added when a retry
+//! asks; a success reads no clock.
 //!
 //! To size a budget: the reserve is the number of retries that the server can bear at once from this
-//! process; the ratio is the share of additional load that it can bear for long (0.1 is 10 %).
+//! process; the ratio is the share of additional load that it can bear for long (0.1 is 10 %);
+//! [`RetryBudget::per_second`] is the rate of retries that it can bear even if no call succeeds.
+//!
+//! A program has 511 default budgets. The call sites beyond that share one, which the `tracing` event
+//! `call sites share a retry budget` and [`call_sites_share_a_budget`] report; name budgets where a program
+//! has so many ([`Throttle::budget`]).
 //!
 //! Implement [`Bucket`] for a throttle of your own.
 
 pub use crate::bucket_options::{BucketOptions, CostOptions};
+pub use crate::keyed_budgets::KeyedBudgets;
 pub use crate::with_budget::WithBudget;
 pub use redial_core::throttle::{
     Bucket, CallSite, CostBucket, CostBucketConfig, RetryBudget, TokenBucket, Unthrottled,
-    WhenEmpty, call_sites_share_a_budget,
+    WhenEmpty, call_sites_share_a_budget, refill_call_sites,
 };
 pub use redial_core::{Cost, Grant, Withdrawal};
 
@@ -75,8 +86,8 @@ impl Throttle {
     /// static READ: Policy = Policy::exponential(ms(10)).throttle(Throttle::budget(&DATABASE)).build();
     /// static WRITE: Policy = Policy::constant(ms(50)).throttle(Throttle::budget(&DATABASE)).build();
     ///
-    /// // A reserve of 50 retries, then one retry per five successes.
-    /// static JOBS: RetryBudget = RetryBudget::new(50.0, 0.2);
+    /// // A reserve of 50 retries, then one retry per five successes and two per second.
+    /// static JOBS: RetryBudget = RetryBudget::new(50.0, 0.2).per_second(2.0);
     /// static POLL: Policy =
     ///     Policy::constant(ms(50)).attempts(30).throttle(Throttle::budget(&JOBS)).build();
     /// ```
@@ -129,7 +140,17 @@ impl Handle {
 
     /// Withdraws the cost of a retry from a budget, which grants or refuses at once. A throttle that is
     /// no budget is never asked here: its calls have a state machine ([`Handle::is_fixed_cost`]).
-    pub(crate) fn withdraw_from_budget(&self, cost: Cost, now: Ns) -> Option<Withdrawal> {
+    pub(crate) fn withdraw_from_budget(
+        &self,
+        cost: Cost,
+        now: impl FnOnce() -> Ns,
+    ) -> Option<Withdrawal> {
+        let now = match self {
+            Handle::None => return Some(Withdrawal(0)),
+            Handle::Budget(budget) if !budget.refills() => 0,
+            Handle::Own(budget) if !budget.refills() => 0,
+            _ => now(),
+        };
         match self.withdraw(cost, now) {
             Grant::Now(withdrawal) => Some(withdrawal),
             Grant::After(..) | Grant::Later | Grant::Refused => None,
@@ -214,7 +235,11 @@ impl Bucket for Handle {
     fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
         match self {
             Handle::None => Grant::Now(Withdrawal(0)),
-            Handle::CallSite(site) => site.withdraw(cost, now),
+            Handle::CallSite(site) => {
+                let grant = site.withdraw(cost, now);
+                crate::trace::budget_is_shared(*site);
+                grant
+            }
             Handle::Budget(budget) => budget.withdraw(cost, now),
             Handle::Own(budget) => budget.withdraw(cost, now),
             Handle::Static(bucket) => bucket.withdraw(cost, now),

@@ -9,6 +9,7 @@
 //! | `retrying` | DEBUG | `after_ms`, `kind`, `reason` |
 //! | `throttled` | DEBUG | |
 //! | `call ended` | DEBUG | `why`, `attempt` |
+//! | `call sites share a retry budget` | WARN | `call_site`; once per process, when a retry finds that the program has more call sites than default budgets ([`CallSite`](crate::throttle::CallSite)) |
 //! | `gave up` | WARN | `why`, `attempts`, `elapsed_ms` where it is known, `suppressed`; of a gRPC call also `rpc.method`, `grpc.target`, `rpc.response.status_code` and `error`, the message of its status |
 //!
 //! `gave up` is limited to 10 events per second in the whole process, so that an outage does not flood the
@@ -32,8 +33,12 @@ pub struct Rpc<'a> {
 }
 
 #[cfg(feature = "tracing")]
+pub(crate) use on::budget_is_shared;
+#[cfg(feature = "tracing")]
 pub use on::{gave_up, is_enabled, record};
 
+#[cfg(not(feature = "tracing"))]
+pub(crate) use off::budget_is_shared;
 #[cfg(not(feature = "tracing"))]
 pub use off::{gave_up, is_enabled, record};
 
@@ -41,9 +46,14 @@ pub use off::{gave_up, is_enabled, record};
 mod off {
     use std::time::Duration;
 
+    use redial_core::throttle::CallSite;
     use redial_core::{Event, StopReason};
 
     use super::Rpc;
+
+    /// Emits, once, that call sites share a budget.
+    #[inline(always)]
+    pub(crate) fn budget_is_shared(_call_site: CallSite) {}
 
     /// Whether a subscriber enables the events of each attempt.
     #[inline(always)]
@@ -67,9 +77,10 @@ mod off {
 
 #[cfg(feature = "tracing")]
 mod on {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
+    use redial_core::throttle::CallSite;
     use redial_core::{Directive, Event, Grant, Reason, StopReason};
     use tracing::{Level, debug, enabled, trace, warn};
 
@@ -77,6 +88,18 @@ mod on {
 
     /// The number of `gave up` events per second.
     const RATE_MAX: u64 = 10;
+
+    /// Emits, once, that call sites share a budget.
+    pub(crate) fn budget_is_shared(call_site: CallSite) {
+        static EMITTED: AtomicBool = AtomicBool::new(false);
+        if call_site.shares_budget()
+            && enabled!(target: "redial", Level::WARN)
+            && !EMITTED.swap(true, Ordering::Relaxed)
+        {
+            let call_site = call_site.location();
+            warn!(target: "redial", %call_site, "call sites share a retry budget");
+        }
+    }
 
     /// Whether a subscriber enables the events of each attempt.
     #[inline]

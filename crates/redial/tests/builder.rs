@@ -72,7 +72,9 @@ fn policy_default_has_documented_rules_and_own_budget() {
     let (one, other) = (Policy::default(), Policy::default());
     assert_eq!(*one.rules(), *Policy::exponential(ms(100)).try_build().expect("valid").rules());
     let _ = one.retry(|| Err::<(), _>(())).when(|()| true).call();
-    assert_eq!((one.tokens(0), other.tokens(0)), (Some(8.0), Some(10.0)));
+    // Two retries, and the refill between them.
+    assert!(one.tokens(0).is_some_and(|tokens| (8.0..9.0).contains(&tokens)), "{one:?}");
+    assert_eq!(other.tokens(0), Some(10.0));
 }
 
 #[test]

@@ -79,6 +79,8 @@ async fn call_log_replays_for_every_kind_of_policy() {
             .deadline(ms(50))
             .deadline_action(DeadlineAction::WaitForDeadline),
         Policy::constant(ms(10)).attempts(3).attempt_timeout(ms(2)),
+        Policy::constant(ms(10)).attempts(3).attempt_timeout(ms(2)).retry_timeouts(),
+        Policy::fibonacci(ms(10)).attempts(4).reset_after(ms(5)),
         Policy::exponential(ms(10)).jitter(Jitter::Half).unlimited().limits(limits),
     ];
     for builder in builders {
@@ -304,7 +306,10 @@ fn call_log_json_errors_have_a_line_number() {
     }
 }
 
-/// A call log with every event in every form.
+/// Stop reasons that were added to version 2.
+const ADDED: [StopReason; 2] = [StopReason::HintTooLong, StopReason::AttemptTimeout];
+
+/// A call log with every event in every form, without those that were added to version 2.
 fn every_event() -> CallLog {
     let failure = Failure::client().at(Stage::InFlight).stop();
     let reason = Reason::new("KV_LOCKED").allow_non_idempotent().always();
@@ -339,9 +344,8 @@ fn every_event() -> CallLog {
         Event::Committed { attempt: u32::MAX },
         Event::NotReplayable,
     ];
-    events.extend(
-        StopReason::ALL.map(|stop_reason| Event::CallEnded { stop_reason, attempt: Some(1) }),
-    );
+    let known = StopReason::ALL.into_iter().filter(|reason| !ADDED.contains(reason));
+    events.extend(known.map(|stop_reason| Event::CallEnded { stop_reason, attempt: Some(1) }));
     events.push(Event::CallEnded { stop_reason: StopReason::Cancelled, attempt: None });
     events.into_iter().map(|event| (Ns::MAX, event)).collect()
 }
@@ -356,6 +360,27 @@ fn call_log_json_of_every_version_reads_to_the_same_events() {
     let version_1 = include_str!("call_log/version_1.jsonl");
     assert_eq!(version_1.lines().count(), version_2.lines().count());
     assert_eq!(CallLog::from_json_lines(version_1), Ok(call_log));
+}
+
+/// A release may add values to a version, and older logs stay as they are.
+#[test]
+fn call_log_json_reads_values_added_to_version_2() {
+    let ends = ADDED.map(|stop_reason| Event::CallEnded { stop_reason, attempt: None });
+    let outcome = Event::AttemptOutcome {
+        attempt: 1,
+        classification: Directive::Retry(Failure::not_ready()).into(),
+    };
+    let call_log: CallLog = ends.into_iter().chain([outcome]).map(|event| (7, event)).collect();
+    let text = call_log.to_json_lines();
+    assert_eq!(
+        text,
+        "{\"redial_call_log\":2}\n\
+         {\"at\":7,\"event\":\"call-ended\",\"stop_reason\":\"hint\"}\n\
+         {\"at\":7,\"event\":\"call-ended\",\"stop_reason\":\"attempt-timeout\"}\n\
+         {\"at\":7,\"event\":\"attempt-outcome\",\"attempt\":1,\"directive\":\"retry\",\
+         \"failure\":{\"kind\":\"not-ready\",\"stage\":\"answered\"}}\n"
+    );
+    assert_eq!(CallLog::from_json_lines(&text), Ok(call_log));
 }
 
 /// A log that an earlier release wrote: two retries after 10 ms each, then no attempt is left.

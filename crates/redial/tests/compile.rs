@@ -35,13 +35,15 @@ fn compile_fail_cases_fail_and_call_sites_pass() {
 }
 
 /// Our part of the message of each failing case.
-const HELP_TEXTS: [(&str, &str); 12] = [
+const HELP_TEXTS: [(&str, &str); 14] = [
     ("missing_when", "CallWhenToSayWhichErrorsAreRetried"),
     ("zero_attempts", "attempts: 0 would never try; write 1 for a single attempt"),
     (
         "hedging_too_many_attempts",
         "attempts: a hedged policy runs 32 attempts at the most; lower it",
     ),
+    ("first_delay_above_cap", "backoff: the first delay is above the cap"),
+    ("attempts_above_reserve", "attempts: the retry budget has no refill"),
     ("hedging_blocking", "and where it is hedged a future"),
     ("hedging_not_idempotent", "not_idempotent"),
     ("hedging_strategy", "strategy"),

@@ -5,13 +5,19 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use redial::config::{AnyPolicy, BackoffConfig, HedgeConfig, LoadError, ThrottleConfig};
+use redial::config::{
+    AnyPolicy, BackoffConfig, HedgeConfig, HintMaxConfig, LoadError, NotWritableError,
+    ThrottleConfig,
+};
 use redial::throttle::CostOptions;
 use redial::{
     Hedged, Jitter, Policy, PolicyError,
     config::{self, PolicyConfig},
     ms,
-    rules::{DeadlineAction, LastDelayAction, LimitBasis, Limits, OverLimitAction, Rules},
+    rules::{
+        AttemptTimeoutAction, Backoff, DeadlineAction, HintRule, LastDelayAction, LimitBasis,
+        Limits, OverLimitAction, Rules,
+    },
     s,
 };
 
@@ -42,6 +48,10 @@ fn config_every_field_is_read() {
              "deadline": "5s",
              "attempt_timeout": "1s",
              "late": "wait",
+             "hint_max": "30s",
+             "hint_jitter": 0.1,
+             "reset_after": "1m",
+             "name": "fetch",
              "throttle": "none" }"#,
     );
     let expected = Rules {
@@ -62,9 +72,14 @@ fn config_every_field_is_read() {
         deadline: Some(s(5)),
         attempt_timeout: Some(s(1)),
         deadline_action: DeadlineAction::WaitForDeadline,
+        attempt_timeout_action: AttemptTimeoutAction::Retry,
+        hint: HintRule::UpTo(s(30)),
+        hint_jitter: 0.1,
+        reset_after: Some(s(60)),
         ..Rules::DEFAULT
     };
     assert_eq!(*policy.rules(), expected);
+    assert_eq!(policy.name().to_string(), "fetch");
     assert_eq!(policy.tokens(0), None);
 }
 
@@ -148,7 +163,8 @@ fn config_loaded_policy_shares_its_budget_with_clones() {
     let (one, other) = (policy("{}"), policy("{}"));
     let clone = one.clone();
     let _ = one.retry(|| Err::<(), _>("down")).when(|_| true).call();
-    assert_eq!(clone.tokens(0), Some(8.0));
+    // Two retries, and the refill between them.
+    assert!(clone.tokens(0).is_some_and(|tokens| (8.0..9.0).contains(&tokens)), "{clone:?}");
     assert_eq!(other.tokens(0), Some(10.0));
 }
 
@@ -266,7 +282,7 @@ fn config_errors_have_line_column_and_expectation() {
     for (text, error) in [
         (
             "{ \"attempts\": 3,\n  \"atempts\": 3 }",
-            "unknown field `atempts`, expected one of `attempts`, `backoff`, `jitter`, `limits`, `deadline`, `attempt_timeout`, `late`, `throttle`, `hedge` at line 2 column 11",
+            "unknown field `atempts`, expected one of `preset`, `name`, `attempts`, `backoff`, `jitter`, `limits`, `deadline`, `attempt_timeout`, `retry_timeouts`, `late`, `hint_max`, `hint_jitter`, `reset_after`, `throttle`, `hedge` at line 2 column 11",
         ),
         (
             r#"{ "attempts": -1 }"#,
@@ -286,7 +302,7 @@ fn config_errors_have_line_column_and_expectation() {
         ),
         (
             r#"{ "backoff": { "constantly": "5ms" } }"#,
-            "unknown variant `constantly`, expected one of `constant`, `arithmetic`, `exponential`, `table` at line 1 column 27",
+            "unknown variant `constantly`, expected one of `constant`, `arithmetic`, `exponential`, `fibonacci`, `table` at line 1 column 27",
         ),
         (
             r#"{ "backoff": { "exponential": { "first": "5ms" } } }"#,
@@ -299,6 +315,18 @@ fn config_errors_have_line_column_and_expectation() {
         (
             r#"{ "throttle": { "cost": { "empty": "wait" } } }"#,
             "unknown field `empty`, expected one of `capacity`, `costs`, `success`, `refill_per_second` at line 1 column 33",
+        ),
+        (
+            r#"{ "preset": "limit" }"#,
+            "invalid value: string \"limit\", expected the name of a preset: \"limits\" at line 1 column 19",
+        ),
+        (
+            r#"{ "hint_max": 5 }"#,
+            "invalid type: integer `5`, expected a longest hint like \"60s\", {\"clamp\": \"60s\"} or \"unlimited\" at line 1 column 15",
+        ),
+        (
+            r#"{ "hint_max": { "cap": "5s" } }"#,
+            "unknown field `cap`, expected `clamp` at line 1 column 21",
         ),
         ("[]", "invalid type: sequence, expected a policy at line 1 column 0"),
     ] {
@@ -384,6 +412,88 @@ fn config_cost_bucket_fails_instead_of_waiting() {
     assert_eq!((error.attempts(), error.is_throttled()), (2, true));
 }
 
+#[test]
+fn config_attempt_timeout_is_retried_unless_it_says_otherwise() {
+    let action = |keys: &str| policy(&format!("{{{keys}}}")).rules().attempt_timeout_action;
+    assert_eq!(action(r#""attempt_timeout": "1s""#), AttemptTimeoutAction::Retry);
+    let stops = r#""attempt_timeout": "1s", "retry_timeouts": false"#;
+    assert_eq!(action(stops), AttemptTimeoutAction::Stop);
+}
+
+#[test]
+fn config_preset_supplies_the_absent_keys() {
+    let preset = |keys: &str| policy(&format!(r#"{{"preset": "limits"{keys}}}"#));
+    let limits = redial::presets::Preset::Limits.policy().unwrap();
+    assert_eq!(preset("").rules(), limits.rules());
+    assert_eq!(preset("").tokens(0), None, "the preset has no throttle");
+    let changed = preset(r#", "attempts": 2, "deadline": "5s", "throttle": {"budget": {}}"#);
+    let expected = Rules { attempts: Some(2), deadline: Some(s(5)), ..*limits.rules() };
+    assert_eq!((*changed.rules(), changed.tokens(0)), (expected, Some(10.0)));
+    let backoff = preset(r#", "backoff": {"constant": "7ms"}"#);
+    assert_eq!(backoff.rules().backoff, Backoff::Constant(ms(7)));
+    assert_eq!(backoff.rules().jitter, Jitter::None, "the preset's jitter is of its backoff");
+    // A preset is written with all of its settings.
+    let config: PolicyConfig = serde_json::from_str(r#"{"preset": "limits"}"#).unwrap();
+    let again: PolicyConfig =
+        serde_json::from_str(&serde_json::to_string(&config).unwrap()).unwrap();
+    assert_eq!(again, config);
+}
+
+#[test]
+fn config_of_a_policy_that_cannot_be_written() {
+    let of = |policy: &Policy| PolicyConfig::of(policy).unwrap_err();
+    let function = Policy::constant(ms(1)).try_build_with(|_| ms(1)).unwrap();
+    assert_eq!(of(&function), NotWritableError::BackoffFunction);
+    let asked = Policy::constant(ms(1)).try_build().unwrap();
+    let asked = asked
+        .with_strategy(|_: &redial::strategy::Request<'_>| redial::strategy::Decision::Decline);
+    assert_eq!(of(&asked.unwrap()), NotWritableError::Strategy);
+    let shared = policy(r#"{"throttle": {"tokens": {"max": 10, "ratio": 0.1}}}"#);
+    assert_eq!(of(&shared), NotWritableError::Throttle);
+    assert_eq!(
+        serde_json::to_string(&shared).unwrap_err().to_string(),
+        "throttle: only a retry budget or none can be written back"
+    );
+    let foreign = [
+        Rules { hint: HintRule::Within(s(5)), ..Rules::DEFAULT },
+        Rules { transparent_retries: true, ..Rules::DEFAULT },
+        Rules {
+            attempt_timeout: Some(s(1)),
+            attempt_timeout_action: AttemptTimeoutAction::EndCall,
+            ..Rules::DEFAULT
+        },
+    ];
+    for rules in foreign {
+        let policy = Policy::from_rules(rules).try_build().unwrap();
+        assert_eq!(of(&policy), NotWritableError::Rules, "{rules:?}");
+    }
+}
+
+#[test]
+fn config_of_a_policy_built_in_code_reads_back_equal() {
+    static TABLE: [Duration; 2] = [ms(1), ms(5)];
+    let policies = [
+        Policy::exponential(ms(100)).attempt_timeout(s(1)),
+        Policy::exponential(ms(100)).attempt_timeout(s(1)).retry_timeouts(),
+        Policy::fibonacci(ms(100)).forever().reset_after(s(60)).hint_clamp(s(5)),
+        Policy::table(&TABLE).hint_unlimited().hint_jitter(0.5).name("table"),
+        Policy::constant(ms(1)).hint_max(s(5)).unlimited().deadline(s(5)),
+        redial::presets::limits(),
+    ];
+    for builder in policies {
+        let policy = builder.try_build().unwrap();
+        let json = serde_json::to_string(&policy).unwrap();
+        let again = self::policy(&json);
+        let with_table = Rules { backoff: policy.rules().backoff, ..*again.rules() };
+        assert_eq!(with_table, *policy.rules(), "{json}");
+        assert_eq!(again.core().table(), policy.core().table(), "{json}");
+        assert_eq!(again.tokens(0), policy.tokens(0), "{json}");
+    }
+    let hedged = Policy::hedged(ms(20)).attempt_timeout(ms(50)).try_build().unwrap();
+    let json = serde_json::to_string(&AnyPolicy::Hedged(hedged.clone())).unwrap();
+    assert_eq!(serde_json::from_str::<Hedged>(&json).unwrap().rules(), hedged.rules(), "{json}");
+}
+
 fn any_span() -> impl Strategy<Value = Duration> {
     prop_oneof![
         (0u64..10_000).prop_map(Duration::from_millis),
@@ -406,6 +516,7 @@ fn any_backoff() -> impl Strategy<Value = BackoffConfig> {
         }),
         (any_span(), any_number(), cap())
             .prop_map(|(first, factor, cap)| BackoffConfig::Exponential { first, factor, cap }),
+        (any_span(), cap()).prop_map(|(first, cap)| BackoffConfig::Fibonacci { first, cap }),
         proptest::collection::vec(any_span(), 0..4).prop_map(BackoffConfig::Table),
     ]
 }
@@ -446,8 +557,9 @@ fn any_throttle() -> impl Strategy<Value = ThrottleConfig> {
     prop_oneof![
         Just(ThrottleConfig::None),
         (any_number(), any_number()).prop_map(|(max, ratio)| ThrottleConfig::Tokens { max, ratio }),
-        (any_number(), any_number())
-            .prop_map(|(reserve, ratio)| ThrottleConfig::Budget { reserve, ratio }),
+        (any_number(), any_number(), any_number()).prop_map(|(reserve, ratio, per_second)| {
+            ThrottleConfig::Budget { reserve, ratio, per_second }
+        }),
         (number(), costs, number(), number()).prop_map(
             |(capacity, costs, success, refill_per_second)| {
                 ThrottleConfig::Cost(config::CostConfig {
@@ -461,25 +573,50 @@ fn any_throttle() -> impl Strategy<Value = ThrottleConfig> {
     ]
 }
 
+fn any_hint_max() -> impl Strategy<Value = HintMaxConfig> {
+    prop_oneof![
+        Just(HintMaxConfig::Unlimited),
+        any_span().prop_map(HintMaxConfig::Stop),
+        any_span().prop_map(HintMaxConfig::Clamp),
+    ]
+}
+
+fn any_name_and_attempts() -> impl Strategy<Value = (Option<String>, Option<u32>, bool)> {
+    let attempts = prop_oneof![
+        any::<u32>().prop_map(|attempts| (Some(attempts), false)),
+        any::<bool>().prop_map(|forever| (None, forever)),
+    ];
+    (proptest::option::of(".{0,8}"), attempts)
+        .prop_map(|(name, (attempts, forever))| (name, attempts, forever))
+}
+
 prop_compose! {
     fn any_written()(
-        attempts in proptest::option::of(any::<u32>()),
+        (name, attempts, forever) in any_name_and_attempts(),
         backoff in any_backoff(),
         jitter in proptest::option::of(any_jitter()),
         limits in proptest::option::of(any_limits()),
         deadline in proptest::option::of(any_span()),
-        attempt_timeout in proptest::option::of(any_span()),
+        (attempt_timeout, retry_timeouts) in (proptest::option::of(any_span()), any::<bool>()),
+        (hint_max, hint_jitter) in (proptest::option::of(any_hint_max()), any_number()),
+        reset_after in proptest::option::of(any_span()),
         late in prop_oneof![Just(DeadlineAction::FailFast), Just(DeadlineAction::WaitForDeadline)],
         throttle in proptest::option::of(any_throttle()),
         hedge in proptest::option::of(any_span().prop_map(|delay| HedgeConfig { delay })),
     ) -> PolicyConfig {
         let mut written = PolicyConfig::default();
+        written.name = name;
         written.attempts = attempts;
+        written.forever = forever;
         written.backoff = backoff;
         written.jitter = jitter;
         written.limits = limits;
         written.deadline = deadline;
         written.attempt_timeout = attempt_timeout;
+        written.retry_timeouts = retry_timeouts;
+        written.hint_max = hint_max;
+        written.hint_jitter = hint_jitter;
+        written.reset_after = reset_after;
         written.deadline_action = late;
         written.throttle = throttle;
         written.hedge = hedge;
@@ -496,7 +633,19 @@ proptest! {
         prop_assert_eq!(&toml::from_str::<PolicyConfig>(&toml).unwrap(), &written, "{}", toml);
         // Every configuration gives a policy or an error that names its field.
         match written.load() {
-            Ok(AnyPolicy::Policy(policy)) => prop_assert_eq!(policy.rules().hedge, None),
+            Ok(AnyPolicy::Policy(policy)) => {
+                prop_assert_eq!(policy.rules().hedge, None);
+                // A policy can be written back, unless its throttle is a token or cost bucket.
+                match PolicyConfig::of(&policy) {
+                    Ok(again) => {
+                        let again = again.policy().unwrap();
+                        prop_assert_eq!(again.rules(), policy.rules());
+                        prop_assert_eq!(again.tokens(0), policy.tokens(0));
+                        prop_assert_eq!(again.name().to_string(), policy.name().to_string());
+                    }
+                    Err(error) => prop_assert_eq!(error, NotWritableError::Throttle),
+                }
+            }
             Ok(AnyPolicy::Hedged(policy)) => prop_assert!(policy.rules().hedge.is_some()),
             Err(error) => prop_assert!(error.to_string().starts_with(&error.field())),
         }

@@ -2,7 +2,9 @@
 //! TOML. A test here that fails means that files of users can no longer be read.
 #![cfg(feature = "serde")]
 
-use redial::config::{BackoffConfig, CostConfig, HedgeConfig, PolicyConfig, ThrottleConfig};
+use redial::config::{
+    BackoffConfig, CostConfig, HedgeConfig, HintMaxConfig, PolicyConfig, ThrottleConfig,
+};
 use redial::rules::{DeadlineAction, LastDelayAction, LimitBasis, Limits, OverLimitAction};
 use redial::throttle::CostOptions;
 use redial::{Jitter, ms, s};
@@ -39,7 +41,18 @@ fn config_format_of_the_defaults() {
 fn config_format_of_every_backoff() {
     let arithmetic = |cap| BackoffConfig::Arithmetic { first: ms(5), step: ms(10), cap };
     let exponential = |cap| BackoffConfig::Exponential { first: ms(5), factor: 1.5, cap };
+    let fibonacci = |cap| BackoffConfig::Fibonacci { first: ms(5), cap };
     let cases = [
+        (
+            fibonacci(None),
+            r#"{"fibonacci":{"first":"5ms"}}"#,
+            "[backoff.fibonacci]\nfirst = \"5ms\"\n",
+        ),
+        (
+            fibonacci(Some(s(1))),
+            r#"{"fibonacci":{"first":"5ms","cap":"1s"}}"#,
+            "[backoff.fibonacci]\nfirst = \"5ms\"\ncap = \"1s\"\n",
+        ),
         (
             BackoffConfig::Constant(ms(250)),
             r#"{"constant":"250ms"}"#,
@@ -128,9 +141,14 @@ fn config_format_of_every_throttle() {
             "[throttle.tokens]\nmax = 10.0\nratio = 0.1\n",
         ),
         (
-            ThrottleConfig::Budget { reserve: 2.0, ratio: 0.5 },
+            ThrottleConfig::Budget { reserve: 2.0, ratio: 0.5, per_second: 0.0 },
             r#"{"budget":{"reserve":2.0,"ratio":0.5}}"#,
             "[throttle.budget]\nreserve = 2.0\nratio = 0.5\n",
+        ),
+        (
+            ThrottleConfig::Budget { reserve: 2.0, ratio: 0.5, per_second: 0.1 },
+            r#"{"budget":{"reserve":2.0,"ratio":0.5,"per_second":0.1}}"#,
+            "[throttle.budget]\nreserve = 2.0\nratio = 0.5\nper_second = 0.1\n",
         ),
         (
             ThrottleConfig::Cost(CostConfig::default()),
@@ -206,6 +224,71 @@ fn config_format_of_attempts_deadlines_and_hedge() {
         r#"{"attempts":"unlimited","backoff":{"constant":"1ms"},"deadline":"90s","attempt_timeout":"1500ms","late":"wait","hedge":{"delay":"50ms"}}"#,
         "attempts = \"unlimited\"\ndeadline = \"90s\"\nattempt_timeout = \"1500ms\"\nlate = \"wait\"\n\n[backoff]\nconstant = \"1ms\"\n\n[hedge]\ndelay = \"50ms\"\n",
     );
+}
+
+#[test]
+fn config_format_of_name_forever_and_reset() {
+    let config = config(|config| {
+        config.name = Some("fetch".to_owned());
+        (config.attempts, config.forever) = (None, true);
+        config.reset_after = Some(s(60));
+    });
+    assert_format(
+        &config,
+        r#"{"name":"fetch","attempts":"forever","backoff":{"constant":"1ms"},"late":"early","reset_after":"1m"}"#,
+        "name = \"fetch\"\nattempts = \"forever\"\nlate = \"early\"\nreset_after = \"1m\"\n\n[backoff]\nconstant = \"1ms\"\n",
+    );
+}
+
+#[test]
+fn config_format_of_every_hint_maximum() {
+    let cases =
+        [(HintMaxConfig::Stop(s(5)), r#""5s""#), (HintMaxConfig::Unlimited, r#""unlimited""#)];
+    for (hint_max, text) in cases {
+        assert_format(
+            &config(|config| config.hint_max = Some(hint_max)),
+            &format!(
+                r#"{{"attempts":3,"backoff":{{"constant":"1ms"}},"late":"early","hint_max":{text}}}"#
+            ),
+            &format!(
+                "attempts = 3\nlate = \"early\"\nhint_max = {text}\n\n[backoff]\nconstant = \"1ms\"\n"
+            ),
+        );
+    }
+    assert_format(
+        &config(|config| {
+            config.hint_max = Some(HintMaxConfig::Clamp(s(5)));
+            config.hint_jitter = 0.1;
+        }),
+        r#"{"attempts":3,"backoff":{"constant":"1ms"},"late":"early","hint_max":{"clamp":"5s"},"hint_jitter":0.1}"#,
+        "attempts = 3\nlate = \"early\"\nhint_jitter = 0.1\n\n[backoff]\nconstant = \"1ms\"\n\n[hint_max]\nclamp = \"5s\"\n",
+    );
+}
+
+#[test]
+fn config_format_of_timeouts_that_are_not_retried() {
+    assert_format(
+        &config(|config| {
+            config.attempt_timeout = Some(s(1));
+            config.retry_timeouts = false;
+        }),
+        r#"{"attempts":3,"backoff":{"constant":"1ms"},"attempt_timeout":"1s","retry_timeouts":false,"late":"early"}"#,
+        "attempts = 3\nattempt_timeout = \"1s\"\nretry_timeouts = false\nlate = \"early\"\n\n[backoff]\nconstant = \"1ms\"\n",
+    );
+    // `true` is the same as its absence.
+    let text = r#"{"attempt_timeout":"1s","retry_timeouts":true}"#;
+    assert!(serde_json::from_str::<PolicyConfig>(text).unwrap().retry_timeouts);
+}
+
+#[test]
+fn config_format_of_every_preset() {
+    for preset in redial::presets::Preset::ALL {
+        let json = format!(r#"{{"preset":"{}"}}"#, preset.name());
+        let toml = format!("preset = \"{}\"\n", preset.name());
+        let config: PolicyConfig = serde_json::from_str(&json).unwrap();
+        assert_eq!(toml::from_str::<PolicyConfig>(&toml).unwrap(), config);
+        assert_eq!(config.policy().unwrap().rules(), preset.policy().unwrap().rules());
+    }
 }
 
 #[test]

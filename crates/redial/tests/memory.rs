@@ -620,7 +620,8 @@ path!(memory_deadline_cancels_a_running_attempt, |make: MakeCall, _: MakeHedged|
 });
 
 path!(memory_attempt_timeout_reuses_the_slot, |make: MakeCall, _: MakeHedged| {
-    let policy = Policy::immediate().attempts(3).attempt_timeout(ms(1)).try_build().expect("valid");
+    let policy = Policy::immediate().attempts(3).attempt_timeout(ms(1)).retry_timeouts();
+    let policy = policy.try_build().expect("valid");
     set_attempts(Behaviour::Pend);
     set_sleeps_over(false);
     let mut call = make(&policy, CallOptions::None);

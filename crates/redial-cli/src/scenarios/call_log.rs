@@ -78,6 +78,7 @@ fn cause(failure: &Failure) -> String {
         FailureKind::Client => "client",
         FailureKind::Throttling => "throttling",
         FailureKind::Timeout => "timeout",
+        FailureKind::NotReady => "not ready",
     };
     let stage = match failure.stage {
         Stage::Unsent => ", unsent",

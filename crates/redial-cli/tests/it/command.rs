@@ -463,7 +463,7 @@ const MISTAKES: [(&str, &str); 65] = [
     ),
     (
         r#""policy": {"generic": {@"atempts": 0}}, "calls": [{"attempts": []}]"#,
-        r#"generic: unknown field `atempts`, expected one of `attempts`"#,
+        r#"generic: unknown field `atempts`, expected one of `preset`"#,
     ),
     (
         r#""policy": {"generic": {"backoff": {"exponential": @{"first": "1ms"}}}}, "calls": []"#,

@@ -33,6 +33,7 @@ impl<P: Deref<Target = Policy>> Call<P> {
         debug_assert!(self.end.is_none() && !self.is_committed(), "a start after commit or end");
         let now = self.last_input_at;
         self.started = self.started.saturating_add(1);
+        self.started_at = now;
         let timeout = self.policy.rules().attempt_timeout;
         let at = timeout.map_or(NEVER, |timeout| now.saturating_add(ns(timeout)));
         let attempt = self.started;

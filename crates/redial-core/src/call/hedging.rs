@@ -34,8 +34,10 @@ impl<P: Deref<Target = Policy>> Call<P> {
     /// Handles the failure of an attempt while others may still succeed (decisions G17 to G19 and
     /// G22).
     pub(super) fn hedge_failed(&mut self, now: Ns, env: &mut impl Environment) {
-        env.failed();
         let failure = self.failure;
+        if failure.is_charged() {
+            env.failed();
+        }
         // A plain failure does not bring forward a hedge that waits for the throttle or for
         // pushback.
         let fixed = matches!(
@@ -49,6 +51,10 @@ impl<P: Deref<Target = Policy>> Call<P> {
             _ if self.stopped_by.is_some() => {}
             Hint::Stop => {
                 self.stopped_by = Some(StopReason::ServerRefused);
+                self.clear_pending();
+            }
+            Hint::After(_) if decide::is_hint_too_long(self.policy.rules(), &failure) => {
+                self.stopped_by = Some(StopReason::HintTooLong);
                 self.clear_pending();
             }
             Hint::After(requested) => {

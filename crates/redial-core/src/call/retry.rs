@@ -5,7 +5,7 @@ use core::ops::Deref;
 use super::{Call, GrantRequest, Phase, Question};
 use crate::decide::{self, Advice, Verdict, decide};
 use crate::rules::AttemptTimeoutAction;
-use crate::time::{NEVER, Ns};
+use crate::time::{NEVER, Ns, ns};
 use crate::{Environment, Event, Failure, FailureKind, Grant, Policy, StopReason};
 
 impl<P: Deref<Target = Policy>> Call<P> {
@@ -20,6 +20,9 @@ impl<P: Deref<Target = Policy>> Call<P> {
         self.cancel_slot(slot, now, env);
         match self.policy.rules().attempt_timeout_action {
             AttemptTimeoutAction::EndCall => self.finish(StopReason::Deadline, None, now, env),
+            AttemptTimeoutAction::Stop => {
+                self.finish(StopReason::AttemptTimeout, None, now, env);
+            }
             AttemptTimeoutAction::Retry => {
                 self.retry_or_hedge((attempt, slot), Failure::timeout(), now, env);
             }
@@ -66,7 +69,17 @@ impl<P: Deref<Target = Policy>> Call<P> {
         if self.policy.rules().hedge.is_some() && !self.is_committed() {
             self.hedge_failed(now, env);
         } else {
+            self.reset_after_health(now, env);
             self.decide_next(Advice::None, now, env);
+        }
+    }
+
+    /// Starts the series of delays anew if the attempt that failed had run for long enough.
+    fn reset_after_health(&mut self, now: Ns, env: &mut impl Environment) {
+        let Some(healthy) = self.policy.rules().reset_after else { return };
+        if now.saturating_sub(self.started_at) >= ns(healthy) {
+            self.counters.start_series();
+            env.forget();
         }
     }
 

@@ -47,12 +47,23 @@ impl CallSite {
         self.0
     }
 
+    /// Whether the budget is the one that call sites share because the table is full.
+    #[must_use]
+    pub fn shares_budget(self) -> bool {
+        call_sites_share_a_budget() && core::ptr::eq(self.budget(), TABLE.shared_budget())
+    }
+
     /// The budget: always the same one for this call site, and not shared unless the table is full.
     #[inline(always)]
     #[must_use]
     pub fn budget(self) -> &'static RetryBudget {
         TABLE.budget(self.0)
     }
+}
+
+/// Fills the default budget of every call site, for tests: see `redial::testing::fresh_budgets`.
+pub fn refill_call_sites() {
+    TABLE.cells.iter().for_each(|cell| cell.budget.refill());
 }
 
 /// Whether the table is full, so that some call sites share a budget.
@@ -66,15 +77,15 @@ impl Bucket for CallSite {
         false
     }
     #[inline]
-    fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
-        self.budget().withdraw(cost, now)
+    fn withdraw(&self, _cost: Cost, now: Ns) -> Grant {
+        self.budget().withdraw_standard(now)
     }
     fn refund(&self, withdrawal: Withdrawal) {
         self.budget().refund(withdrawal);
     }
     #[inline(always)]
     fn succeeded(&self, _withdrawal: Option<Withdrawal>) {
-        self.budget().add(RetryBudget::RATIO_MILLI);
+        self.budget().add(RetryBudget::STANDARD_SPENT_MASK, RetryBudget::RATIO_MILLI);
     }
     fn tokens(&self, now: Ns) -> Option<f64> {
         self.budget().tokens(now)
@@ -86,14 +97,15 @@ impl Bucket for CallSite {
 struct Cell {
     /// The address of the location; 0: free.
     address: AtomicUsize,
-    /// The index of the cell that this copy of a location forwards to, plus 1; 0: unknown.
-    forward: AtomicU32,
     budget: RetryBudget,
 }
 
 struct Table {
     /// The last cell is the shared one.
     cells: [Cell; CALL_SITES_MAX + 1],
+    /// For a cell that holds a copy of a location: the index of the cell that it forwards to, plus 1;
+    /// 0: unknown. Not in the cell, whose size is a power of two.
+    forwards: [AtomicU32; CALL_SITES_MAX],
     /// The index by content: 48 bits of a hash, and below them the index of the cell; 0: free.
     contents: [AtomicU64; CONTENTS],
     /// Not 0 once the shared cell is in use.
@@ -119,13 +131,9 @@ impl Table {
     #[cfg(not(loom))]
     const fn new() -> Self {
         Table {
-            cells: [const {
-                Cell {
-                    address: AtomicUsize::new(0),
-                    forward: AtomicU32::new(0),
-                    budget: RetryBudget::standard(),
-                }
-            }; CALL_SITES_MAX + 1],
+            cells: [const { Cell { address: AtomicUsize::new(0), budget: RetryBudget::standard() } };
+                CALL_SITES_MAX + 1],
+            forwards: [const { AtomicU32::new(0) }; CALL_SITES_MAX],
             contents: [const { AtomicU64::new(0) }; CONTENTS],
             shared: AtomicU32::new(0),
         }
@@ -136,9 +144,9 @@ impl Table {
         Table {
             cells: core::array::from_fn(|_| Cell {
                 address: AtomicUsize::new(0),
-                forward: AtomicU32::new(0),
                 budget: RetryBudget::standard(),
             }),
+            forwards: core::array::from_fn(|_| AtomicU32::new(0)),
             contents: core::array::from_fn(|_| AtomicU64::new(0)),
             shared: AtomicU32::new(0),
         }
@@ -152,6 +160,11 @@ impl Table {
             return &cell.budget;
         }
         self.search_budget(location, address)
+    }
+
+    /// The budget of the call sites that found the table full.
+    fn shared_budget(&self) -> &RetryBudget {
+        &self.cells[CALL_SITES_MAX].budget
     }
 
     #[cold]
@@ -173,7 +186,7 @@ impl Table {
                 Err(found) if found != pending => continue,
                 _ => {}
             }
-            let forward = cell.forward.load(Ordering::Relaxed);
+            let forward = self.forwards[index].load(Ordering::Relaxed);
             if forward != 0 {
                 return forward as usize - 1;
             }
@@ -182,7 +195,7 @@ impl Table {
                 cell.address.store(address, Ordering::Relaxed);
             } else {
                 // An index is below 512.
-                cell.forward.store(own as u32 + 1, Ordering::Relaxed);
+                self.forwards[index].store(own as u32 + 1, Ordering::Relaxed);
             }
             return own;
         }

@@ -149,6 +149,7 @@ impl CostBucket {
             FailureKind::Client => self.spec.client,
             FailureKind::Throttling => self.spec.throttling,
             FailureKind::Timeout => self.spec.timeout,
+            FailureKind::NotReady => 0.0,
         }
     }
 

@@ -41,6 +41,28 @@ fn attempt_timeout_is_a_timeout_failure_in_flight() {
     });
 }
 
+// Decision P13.
+#[test]
+fn attempt_timeout_ends_the_call_by_default() {
+    let action = Rules::DEFAULT.attempt_timeout_action;
+    assert_eq!(action, AttemptTimeoutAction::Stop);
+    let rules = Rules { attempt_timeout: Some(ms(3)), attempt_timeout_action: action, ..BASE };
+    retry(rules, |driver| {
+        driver.report(1, FAILED);
+        driver.pass(at(10));
+        driver.pass(at(3));
+        assert_eq!(driver.ended(), Some((StopReason::AttemptTimeout, None)));
+        assert_eq!((driver.cancels(), driver.env.failed), (vec![(2, 13.0)], 1));
+    });
+    // Where timeouts are retried, a call that is not idempotent still is not.
+    let retried = Rules { attempt_timeout_action: AttemptTimeoutAction::Retry, ..rules };
+    let params = CallParams { idempotent: false, ..CallParams::default() };
+    run_call(retried, params, (Spec::Free, &[]), |driver| {
+        driver.pass(at(3));
+        assert_eq!(driver.ended(), Some((StopReason::NotIdempotent, Some(1))));
+    });
+}
+
 // Decision G42.
 #[test]
 fn attempt_timeout_that_is_final_fails_the_call() {

@@ -132,3 +132,48 @@ fn pushback_within_rule_is_clamped_to_backoff_and_room() {
         assert_eq!(made, [delay], "a hint of {hint}");
     }
 }
+
+// Decision P14.
+#[test]
+fn hint_above_the_maximum_ends_the_call_with_the_last_outcome() {
+    assert_eq!(Rules::DEFAULT.hint, HintRule::UpTo(ms(60_000)));
+    let rules = Rules { hint: HintRule::UpTo(ms(7)), ..BASE };
+    let hint = |millis| failed_with(Failure::server().retry_after(ms(millis)));
+    retry(rules, |driver| {
+        driver.report(1, hint(7));
+        assert_eq!(driver.call.wake_at(), Some(at(7)));
+        driver.pass(at(7));
+        driver.report(2, hint(8));
+        assert_eq!(driver.ended(), Some((StopReason::HintTooLong, Some(2))));
+    });
+    hedge(Rules { hedge: Some(ms(10)), ..rules }, |driver| {
+        driver.pass(at(10));
+        driver.report(1, hint(8));
+        assert_eq!((driver.ended(), driver.call.wake_at()), (None, None), "the other one runs");
+        driver.report(2, FAILED);
+        assert_eq!(driver.ended(), Some((StopReason::HintTooLong, Some(2))));
+    });
+    // A deadline that is sooner bounds the hint as well.
+    retry(Rules { deadline: Some(ms(5)), ..rules }, |driver| {
+        driver.report(1, hint(6));
+        assert_eq!(driver.ended(), Some((StopReason::Deadline, Some(1))));
+    });
+    // No attempt is left: that reason comes first.
+    retry(Rules { attempts: Some(1), ..rules }, |driver| {
+        driver.report(1, hint(8));
+        assert_eq!(driver.ended(), Some((StopReason::AttemptsExhausted, Some(1))));
+    });
+}
+
+// Decision P14.
+#[test]
+fn hint_jitter_adds_a_share_and_never_shortens() {
+    let rules = Rules { hint_jitter: 0.5, attempts: Some(200), ..BASE };
+    let (made, _) = delays(rules, &[Some(100); 199]);
+    assert!(made.iter().all(|delay| (100.0..150.0).contains(delay)), "{made:?}");
+    assert!(made.iter().any(|delay| *delay < 110.0) && made.iter().any(|delay| *delay > 140.0));
+    for hint_jitter in [-0.1, 1.1, f64::NAN] {
+        let problem = Policy::try_new(Rules { hint_jitter, ..BASE }).err();
+        assert_eq!(problem, Some(PolicyError::HintJitter), "{hint_jitter}");
+    }
+}

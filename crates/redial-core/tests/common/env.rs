@@ -181,6 +181,9 @@ impl Environment for TestEnvironment<'_> {
     fn remember(&mut self, delay: Ns) {
         self.env.remember(delay);
     }
+    fn forget(&mut self) {
+        self.env.forget();
+    }
 
     fn record(&mut self, at: Ns, event: Event) {
         let tokens = self.shared().tokens(at).unwrap_or(0.0);

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use redial_core::{
     Advice, AttemptTimeoutAction, CallParams, ChargeAt, Cost, DeadlineAction, Directive, Event,
-    Failure, FailureKind, Grant, HedgeDelay, Hint, LIVE_MAX, LastDelayAction, LimitBasis, NEVER,
-    Ns, Policy, Proof, StopReason, ns,
+    Failure, FailureKind, Grant, HedgeDelay, Hint, HintRule, LIVE_MAX, LastDelayAction, LimitBasis,
+    NEVER, Ns, Policy, Proof, StopReason, ns,
 };
 
 use super::Model;
@@ -33,6 +33,11 @@ struct PendingGrant {
     ready: Ns,
 }
 
+/// Whether another attempt is free, because the value is not ready.
+fn is_free(failure: Failure) -> bool {
+    failure.kind == FailureKind::NotReady
+}
+
 /// The invariant checker of one call.
 #[derive(Debug)]
 pub(crate) struct InvariantChecker<'p> {
@@ -50,6 +55,9 @@ pub(crate) struct InvariantChecker<'p> {
     attempts: Vec<AttemptState>,
     /// The highest attempt number.
     pub(crate) numbers: u32,
+    /// The attempts before the last reset, and the start of the last attempt.
+    earlier: u32,
+    started_at: Ns,
     /// The number of each attempt.
     number_of: Vec<u32>,
     /// Pending transparent retries: their number, and when they are due.
@@ -98,6 +106,8 @@ impl<'p> InvariantChecker<'p> {
             last: 0,
             attempts: Vec::new(),
             numbers: 0,
+            earlier: 0,
+            started_at: 0,
             number_of: Vec::new(),
             pending_retries: Vec::new(),
             unsent: 0,
@@ -183,7 +193,10 @@ impl<'p> InvariantChecker<'p> {
                             self.count(model);
                         }
                     }
-                    Directive::Retry(failure) => self.read_failure(attempt, failure, model),
+                    Directive::Retry(failure) => {
+                        self.reset(at);
+                        self.read_failure(attempt, failure, model);
+                    }
                 }
             }
             Event::AttemptTimedOut { attempt } => {
@@ -198,9 +211,10 @@ impl<'p> InvariantChecker<'p> {
                 assert!(!self.response_started, "a timeout after the response has begun");
                 match self.policy.rules().attempt_timeout_action {
                     AttemptTimeoutAction::Retry => {
+                        self.reset(at);
                         self.read_failure(attempt, Failure::timeout(), model);
                     }
-                    AttemptTimeoutAction::EndCall => {}
+                    AttemptTimeoutAction::EndCall | AttemptTimeoutAction::Stop => {}
                     AttemptTimeoutAction::Fail { drains } => {
                         self.fatal = Some(attempt);
                         if drains {
@@ -258,7 +272,18 @@ impl<'p> InvariantChecker<'p> {
         }
     }
 
+    /// An attempt that ran for long enough starts a new series.
+    fn reset(&mut self, at: Ns) {
+        let Some(healthy) = self.policy.rules().reset_after else { return };
+        if at - self.started_at >= ns(healthy) {
+            self.earlier = self.numbers - 1;
+            self.waited = 0;
+            self.series = Series::default();
+        }
+    }
+
     fn read_start(&mut self, at: Ns, attempt: u32, number: u32) {
+        self.started_at = at;
         let first = self.attempts.is_empty();
         self.attempts.push(AttemptState::Running);
         self.number_of.push(number);
@@ -277,12 +302,23 @@ impl<'p> InvariantChecker<'p> {
         self.numbers += 1;
         assert_eq!(number, self.numbers, "numbers have no gap");
         let rules = self.policy.rules();
-        assert!(number <= rules.attempts.unwrap_or(u32::MAX), "more attempts than allowed");
+        let number_in_series = number - self.earlier;
+        assert!(number_in_series <= rules.attempts.unwrap_or(u32::MAX), "too many attempts");
         if first {
             return;
         }
-        let paid = self.pending.take().expect("a retry or hedge without a grant");
-        self.used = Some(paid.kind);
+        // Only a retry or hedge after a value that is not ready needs no grant (B).
+        let ready = match self.pending.take() {
+            Some(paid) => {
+                self.used = Some(paid.kind);
+                paid.ready
+            }
+            None => {
+                let free = self.failure.is_some_and(|(_, failure)| is_free(failure));
+                assert!(free, "a retry or hedge without a grant");
+                0
+            }
+        };
         assert_eq!(self.hedge.is_some(), self.hedge_recorded, "the hedging delay is recorded");
         match self.hedge {
             Some(hedge) if rules.hedge.is_some() && self.failure.is_none() => {
@@ -292,9 +328,9 @@ impl<'p> InvariantChecker<'p> {
             }
             _ => {}
         }
-        assert!(at >= paid.ready, "a retry or hedge before its debt is paid");
+        assert!(at >= ready, "a retry or hedge before its debt is paid");
         if rules.hedge.is_none() {
-            let due = self.due.take().expect("a retry that was not scheduled").max(paid.ready);
+            let due = self.due.take().expect("a retry that was not scheduled").max(ready);
             assert!(at >= due, "a retry before its delay is over");
             assert!(!self.punctual || at == due, "a retry after its delay is over");
             assert_eq!(self.running(), 1, "a retry beside another attempt");
@@ -312,7 +348,9 @@ impl<'p> InvariantChecker<'p> {
         self.failure = Some((attempt, failure));
         self.stop_seen |= failure.hint == Hint::Stop;
         (self.asked, self.advice) = (false, None);
-        self.count(model);
+        if !is_free(failure) {
+            self.count(model);
+        }
     }
 
     fn count(&mut self, model: &mut Model) {
@@ -378,9 +416,10 @@ impl<'p> InvariantChecker<'p> {
             Some(Advice::After(span)) if !failure.is_always_retried() => Some(span),
             _ => None,
         };
-        let left = |attempts: u32| self.numbers + 1 < attempts;
+        let in_series = self.numbers - self.earlier;
+        let left = |attempts: u32| in_series + 1 < attempts;
         let another = rules.attempts.is_none_or(left);
-        let made = self.series.delay(self.policy, &failure, advice, self.numbers);
+        let made = self.series.delay(self.policy, &failure, advice, in_series);
         if let Some(ExpectedDelay { delay: made, hinted, next }) = made {
             let requested = limited(&rules.limits, spent, made, !hinted, next.filter(|_| another));
             let nearly = |expected: f64| (delay as f64 - expected).abs() <= 2.0 + expected * 1e-9;
@@ -437,6 +476,10 @@ impl<'p> InvariantChecker<'p> {
             StopReason::Succeeded => assert!(attempt.is_some() && attempt == self.succeeded),
             StopReason::NotRetryable => assert!(attempt.is_some() && attempt == self.fatal),
             StopReason::Cancelled => assert_eq!(attempt, None),
+            StopReason::AttemptTimeout => {
+                assert_eq!(attempt, None);
+                assert_eq!(rules.attempt_timeout_action, AttemptTimeoutAction::Stop);
+            }
             StopReason::Deadline => {
                 let attempt_timeout_action = rules.attempt_timeout_action
                     == AttemptTimeoutAction::EndCall
@@ -455,10 +498,13 @@ impl<'p> InvariantChecker<'p> {
             StopReason::StrategyDeclined => assert_eq!(self.advice, Some(Advice::Decline)),
             StopReason::NotIdempotent => assert!(!self.idempotent),
             StopReason::ServerRefused => assert!(self.stop_seen),
+            StopReason::HintTooLong => assert!(matches!(rules.hint, HintRule::UpTo(_))),
             StopReason::AttemptsExhausted if hedged => {
                 assert!(self.numbers >= rules.attempts.unwrap().min(LIVE_MAX as u32));
             }
-            StopReason::AttemptsExhausted => assert_eq!(Some(self.numbers), rules.attempts),
+            StopReason::AttemptsExhausted => {
+                assert_eq!(Some(self.numbers - self.earlier), rules.attempts);
+            }
             StopReason::SoftLimit => assert!(spent >= ns(rules.limits.soft.unwrap())),
             StopReason::HardLimit => assert!(rules.limits.hard.is_some()),
             StopReason::Throttled => assert!(self.refused),

@@ -126,5 +126,6 @@ fn cost(costs: &CostBucketConfig, kind: FailureKind) -> f64 {
         FailureKind::Client => costs.client,
         FailureKind::Throttling => costs.throttling,
         FailureKind::Timeout => costs.timeout,
+        FailureKind::NotReady => 0.0,
     }
 }

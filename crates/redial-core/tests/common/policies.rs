@@ -44,6 +44,8 @@ fn any_backoff() -> impl Strategy<Value = Backoff> {
             .prop_map(|(first, step, cap)| Backoff::Arithmetic { first, step, cap }),
         (any_span(), factor, option::of(any_span()))
             .prop_map(|(first, factor, cap)| Backoff::Exponential { first, factor, cap }),
+        (any_span(), option::of(any_span()))
+            .prop_map(|(first, cap)| Backoff::Fibonacci { first, cap }),
         table,
     ]
 }
@@ -84,6 +86,7 @@ fn any_hint_rule() -> impl Strategy<Value = HintRule> {
     prop_oneof![
         Just(HintRule::Exact(None)),
         some_span().prop_map(|most| HintRule::Exact(Some(most))),
+        any_span().prop_map(HintRule::UpTo),
         any_span().prop_map(HintRule::Within),
     ]
 }
@@ -97,13 +100,14 @@ fn plain_rules() -> impl Strategy<Value = Rules> {
     let numbering =
         prop::sample::select(&[Numbering::Delays, Numbering::Attempts, Numbering::SinceHint][..]);
     let series = (any_backoff(), any_jitter(), any::<bool>(), numbering);
-    let extras = (any_hint_rule(), option::of(any_span()), any_backoff());
+    let hint_jitter = prop::sample::select(&[0.0, 0.0, 0.1, 1.0][..]);
+    let extras = (any_hint_rule(), hint_jitter, option::of(any_span()), any_backoff());
     let deadline_action =
         prop_oneof![Just(DeadlineAction::FailFast), Just(DeadlineAction::WaitForDeadline)];
     (any_attempts(), series, option::of(any_limits()), extras, deadline_action).prop_map(
         |(attempts, series, limits, extras, deadline_action)| {
             let (backoff, jitter, jitter_above_cap, numbering) = series;
-            let (hint, throttling_first, always) = extras;
+            let (hint, hint_jitter, throttling_first, always) = extras;
             Rules {
                 attempts,
                 backoff,
@@ -113,6 +117,7 @@ fn plain_rules() -> impl Strategy<Value = Rules> {
                 deadline_action,
                 numbering,
                 hint,
+                hint_jitter,
                 throttling_first,
                 always,
                 ..Rules::DEFAULT
@@ -132,16 +137,18 @@ fn any_rules() -> impl Strategy<Value = Rules> {
         option::weighted(0.3, any_span()),
         prop_oneof![
             4 => Just(AttemptTimeoutAction::Retry),
+            1 => Just(AttemptTimeoutAction::Stop),
             1 => Just(AttemptTimeoutAction::EndCall),
             1 => prop::bool::ANY.prop_map(|drains| AttemptTimeoutAction::Fail { drains }),
         ],
     );
     let hedge = option::weighted(0.4, (any_span(), 1..=LIVE_MAX as u32));
     let charge_at = prop_oneof![2 => Just(ChargeAt::Decision), 1 => Just(ChargeAt::AfterBackoff)];
-    let rest = (charge_at, prop::bool::weighted(0.3), prop::bool::weighted(0.4));
+    let reset_after = option::weighted(0.2, some_span());
+    let rest = (charge_at, prop::bool::weighted(0.3), prop::bool::weighted(0.4), reset_after);
     (plain_rules(), times, hedge, rest).prop_map(|(plain, times, hedge, rest)| {
         let (deadline, expired_deadline_action, attempt_timeout, attempt_timeout_action) = times;
-        let (charge_at, uses_strategy, transparent_retries) = rest;
+        let (charge_at, uses_strategy, transparent_retries, reset_after) = rest;
         let mut rules = Rules {
             deadline,
             expired_deadline_action,
@@ -150,6 +157,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
             charge_at,
             uses_strategy,
             transparent_retries,
+            reset_after,
             ..plain
         };
         if let Some((delay, attempts)) = hedge {
@@ -158,6 +166,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
             rules.attempts = Some(if attempts > 24 { attempts } else { 1 + attempts % 5 });
             rules.limits = Limits::NONE;
             rules.uses_strategy = false;
+            rules.reset_after = None;
         }
         if rules.deadline.zip(rules.attempt_timeout).is_some_and(|(all, one)| one >= all) {
             rules.attempt_timeout = None;
@@ -247,8 +256,13 @@ pub(crate) fn any_throttle() -> impl Strategy<Value = Spec> {
 /// Any failure.
 pub(crate) fn any_failure() -> impl Strategy<Value = Failure> {
     let kind = prop::sample::select(
-        &[FailureKind::Server, FailureKind::Client, FailureKind::Throttling, FailureKind::Timeout]
-            [..],
+        &[
+            FailureKind::Server,
+            FailureKind::Client,
+            FailureKind::Throttling,
+            FailureKind::Timeout,
+            FailureKind::NotReady,
+        ][..],
     );
     let stage = prop::sample::select(&[Stage::Unsent, Stage::InFlight, Stage::Answered][..]);
     let reason = prop::sample::select(vec![

@@ -40,11 +40,17 @@ impl Series {
     ) -> Option<ExpectedDelay> {
         let rules = policy.rules();
         let draw = self.draw.take();
-        if let (Hint::After(requested), HintRule::Exact(most)) = (failure.hint, rules.hint) {
-            assert_eq!(draw, None, "an exact hint uses no draw");
+        let most = match rules.hint {
+            HintRule::Exact(most) => Some(most.map_or(NEVER, ns)),
+            HintRule::UpTo(most) => Some(ns(most)),
+            HintRule::Within(_) => None,
+        };
+        if let (Hint::After(requested), Some(most)) = (failure.hint, most) {
+            let jitter = draw.map_or(0.0, |u| u * rules.hint_jitter);
+            assert_eq!(draw.is_some(), rules.hint_jitter > 0.0, "a draw for the jitter of hints");
             self.hints += 1;
             self.hinted_at = attempts;
-            let delay = ns(requested).min(most.map_or(NEVER, ns)) as f64;
+            let delay = ns(requested).min(most) as f64 * (1.0 + jitter);
             return Some(ExpectedDelay { delay, hinted: true, next: None });
         }
         let n = match rules.numbering {
@@ -61,6 +67,7 @@ impl Series {
                 Backoff::Exponential { factor, cap, .. } => {
                     Backoff::Exponential { first, factor, cap }
                 }
+                Backoff::Fibonacci { cap, .. } => Backoff::Fibonacci { first, cap },
                 other => other,
             },
             _ => rules.backoff,
@@ -115,6 +122,7 @@ fn series_uncapped(series: &Backoff) -> Backoff {
         Backoff::Exponential { first, factor, .. } => {
             Backoff::Exponential { first, factor, cap: None }
         }
+        Backoff::Fibonacci { first, .. } => Backoff::Fibonacci { first, cap: None },
         other => other,
     }
 }
@@ -127,6 +135,11 @@ fn base(policy: &Policy, series: &Backoff, n: u32) -> Option<f64> {
         Backoff::Constant(delay) => ns(delay) as f64,
         Backoff::Arithmetic { first, step, .. } => ns(first) as f64 + ns(step) as f64 * steps,
         Backoff::Exponential { first, factor, .. } => ns(first) as f64 * factor.powf(steps),
+        Backoff::Fibonacci { first, .. } => {
+            // Binet's formula.
+            let golden = (1.0 + 5f64.sqrt()) / 2.0;
+            ns(first) as f64 * (golden.powf(steps + 1.0) / 5f64.sqrt()).round()
+        }
         Backoff::Table(table) => entry(table),
         Backoff::Own => entry(policy.table()?),
     };

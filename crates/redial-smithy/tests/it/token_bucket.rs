@@ -218,7 +218,7 @@ fn token_bucket_with_budget_limits_retries_by_both() {
 fn token_bucket_refusal_refunds_the_budget() {
     let clock = Clock::default();
     let bucket = Arc::new(STILL.capacity(5.0).costs().expect("valid"));
-    let budget = Arc::new(RetryBudget::standard());
+    let budget = Arc::new(RetryBudget::new(10.0, 0.1));
     let funded = WithBudget::new(bucket, budget.clone());
     let played = play(&clock, &policy(STILL).sharing(Arc::new(funded)), &[SERVER]);
     assert_eq!(played.stop_reason(), StopReason::Throttled);

@@ -139,6 +139,7 @@ pub(super) enum JsonKind {
     Client,
     Throttling,
     Timeout,
+    NotReady,
 }
 
 #[derive(Serialize, Deserialize, Clone, Copy)]
@@ -305,6 +306,7 @@ impl From<Failure> for JsonFailure {
                 FailureKind::Client => JsonKind::Client,
                 FailureKind::Throttling => JsonKind::Throttling,
                 FailureKind::Timeout => JsonKind::Timeout,
+                FailureKind::NotReady => JsonKind::NotReady,
             },
             stage: match failure.stage {
                 Stage::Unsent => JsonStage::Unsent,
@@ -336,6 +338,7 @@ impl TryFrom<JsonFailure> for Failure {
             JsonKind::Client => FailureKind::Client,
             JsonKind::Throttling => FailureKind::Throttling,
             JsonKind::Timeout => FailureKind::Timeout,
+            JsonKind::NotReady => FailureKind::NotReady,
         };
         let stage = match json.stage {
             JsonStage::Unsent => Stage::Unsent,

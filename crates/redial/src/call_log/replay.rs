@@ -64,6 +64,9 @@ impl Environment for RecordedEnvironment {
     fn previous(&self) -> Option<Ns> {
         self.previous
     }
+    fn forget(&mut self) {
+        self.previous = None;
+    }
     fn remember(&mut self, delay: Ns) {
         self.previous = Some(delay);
     }

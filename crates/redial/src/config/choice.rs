@@ -21,7 +21,7 @@ pub(super) fn backoff<'de, D: Deserializer<'de>>(
 ) -> Result<BackoffConfig, D::Error> {
     deserializer.deserialize_any(Choice {
         example: r#"a backoff like {"constant": "250ms"}"#,
-        needs_object: &["constant", "arithmetic", "exponential", "table"],
+        needs_object: &["constant", "arithmetic", "exponential", "fibonacci", "table"],
         output: PhantomData,
     })
 }

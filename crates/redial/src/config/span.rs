@@ -125,7 +125,7 @@ pub(crate) fn write(span: Duration) -> String {
 }
 
 /// A duration with serde's traits.
-struct Span(Duration);
+pub(crate) struct Span(pub(crate) Duration);
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -124,8 +124,7 @@ impl Throttles {
         if let Some((_, budget)) = known {
             return Handle::Own(budget.clone());
         }
-        let (reserve, ratio) = original.parameters();
-        let budget = Arc::new(RetryBudget::try_new(reserve, ratio).unwrap_or_default());
+        let budget = Arc::new(original.fresh());
         self.0.push((original, budget.clone()));
         Handle::Own(budget)
     }

@@ -125,7 +125,7 @@ async fn seed_reproduces_the_delays() {
 
 #[tokio::test(start_paused = true)]
 async fn report_history_has_times_and_end_of_every_attempt() {
-    let policy = Policy::constant(ms(10)).attempt_timeout(ms(8)).attempts(4);
+    let policy = Policy::constant(ms(10)).attempt_timeout(ms(8)).retry_timeouts().attempts(4);
     let policy = policy.try_build().expect("valid");
     let mut calls = 0;
     let operation = || {

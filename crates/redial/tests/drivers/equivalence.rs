@@ -336,7 +336,7 @@ async fn driver_equivalence_for_every_kind_of_delay() {
 #[tokio::test(start_paused = true)]
 async fn driver_equivalence_of_async_and_borrowing_cancellation() {
     let (now, hour) = (Duration::ZERO, s(3600));
-    let cases: [Row<'_>; 7] = [
+    let cases: [Row<'_>; 8] = [
         // The deadline cancels a running attempt, the first or a later one.
         (
             &|| free(Policy::constant(ms(5)).deadline(ms(20))),
@@ -357,28 +357,41 @@ async fn driver_equivalence_of_async_and_borrowing_cancellation() {
             StopReason::Succeeded,
             1,
         ),
-        // An attempt timeout is a retryable failure.
+        // An attempt timeout ends the call, unless the policy retries timeouts.
         (
             &|| free(Policy::constant(ms(5)).attempt_timeout(ms(10))),
+            &[(hour, OK)],
+            StopReason::AttemptTimeout,
+            1,
+        ),
+        (
+            &|| free(Policy::constant(ms(5)).attempt_timeout(ms(10)).retry_timeouts()),
             &[(hour, OK), (ms(10), OK)],
             StopReason::Succeeded,
             2,
         ),
         (
-            &|| free(Policy::constant(ms(5)).attempt_timeout(ms(10)).deadline(ms(28))),
+            &|| {
+                free(
+                    Policy::constant(ms(5))
+                        .attempt_timeout(ms(10))
+                        .retry_timeouts()
+                        .deadline(ms(28)),
+                )
+            },
             &[(hour, OK)],
             StopReason::Deadline,
             2,
         ),
         // Without a delay, the next attempt starts when the first is cancelled.
         (
-            &|| free(Policy::immediate().attempt_timeout(ms(10))),
+            &|| free(Policy::immediate().attempt_timeout(ms(10)).retry_timeouts()),
             &[(ms(25), OK), (hour, OK), (ms(3), OK)],
             StopReason::Succeeded,
             3,
         ),
         (
-            &|| free(Policy::immediate().attempt_timeout(now)),
+            &|| free(Policy::immediate().attempt_timeout(now).retry_timeouts()),
             &[(hour, OK)],
             StopReason::AttemptsExhausted,
             3,

@@ -136,7 +136,7 @@ fn executor_deadline_cancels_a_hanging_attempt() {
 
 #[test]
 fn executor_borrowing_call_runs_without_tokio() {
-    static TIMED: Policy = Policy::immediate().attempt_timeout(ms(2)).build();
+    static TIMED: Policy = Policy::immediate().attempt_timeout(ms(2)).retry_timeouts().build();
     let mut calls = 0;
     let call = TIMED.retry_on(&mut calls, async |calls| {
         *calls += 1;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use redial::throttle::RetryBudget;
 use redial::{Policy, Sleeper, StopReason, Throttle, ms, s, time::Ns};
 
 use crate::manual_clock::{ManualClock, poll};
@@ -64,11 +65,22 @@ async fn overhead_immediate_success_reads_no_clock() {
 
 #[tokio::test]
 async fn overhead_immediate_retries_read_the_clock_once() {
-    static AT_ONCE: Policy = Policy::immediate().attempts(5).build();
+    static BUDGET: RetryBudget = RetryBudget::new(10.0, 0.1);
+    static AT_ONCE: Policy =
+        Policy::immediate().attempts(5).throttle(Throttle::budget(&BUDGET)).build();
     let reads = Cell::new(0);
     let call = AT_ONCE.retry(failing(4)).when(|_| true).sleeping_on(Timerless(&reads));
     // At the first failure: an error would state the time since then.
     assert_eq!((call.await.ok(), reads.get()), (Some(5), 1));
+}
+
+#[tokio::test]
+async fn overhead_budget_refill_reads_the_clock_once_per_failure() {
+    static AT_ONCE: Policy = Policy::immediate().attempts(5).build();
+    let reads = Cell::new(0);
+    let call = AT_ONCE.retry(failing(4)).when(|_| true).sleeping_on(Timerless(&reads));
+    // For the start at the first failure, and for each of four withdrawals.
+    assert_eq!((call.await.ok(), reads.get()), (Some(5), 5));
 }
 
 #[tokio::test]

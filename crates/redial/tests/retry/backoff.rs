@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
+use redial::rules::{Backoff, Rules};
 use redial::testing::draws;
-use redial::{CallLog, Event, Failure, Jitter, Policy, PolicyError, Reason, ms, rules::Rules, s};
+use redial::{CallLog, Event, Failure, Jitter, Policy, PolicyError, Reason, ms, s};
 
 use crate::common::{CallResult, Fails, announced, exact, free, run, run_one};
 
@@ -106,13 +107,21 @@ fn backoff_table_starts_with_its_first_entry() {
     assert_eq!(delays(&exact(Policy::table(&STEPS).attempts(4))), [ms(3), ms(5), ms(5)]);
 }
 
-/// In another library, a first delay above the cap is used as it is.
+/// In another library, a first delay above the cap is used as it is, or cut without a word.
 #[test]
-fn backoff_first_delay_above_the_cap_is_capped() {
-    let policy = exact(Policy::exponential(s(10)).cap(s(1)).attempts(3));
-    assert_eq!(delays(&policy), [s(1), s(1)]);
-    let policy = exact(Policy::arithmetic(s(10), s(1)).cap(s(1)).attempts(3));
-    assert_eq!(delays(&policy), [s(1), s(1)]);
+fn backoff_first_delay_above_the_cap_is_an_error() {
+    let error = |builder: redial::Builder<Policy>| builder.try_build().err();
+    let above = Some(PolicyError::FirstAboveCap);
+    assert_eq!(error(Policy::exponential(s(20))), None, "the default cap is 20 s");
+    assert_eq!(error(Policy::exponential(s(20) + ms(1))), above);
+    assert_eq!(error(Policy::exponential(s(10)).cap(s(10))), None);
+    assert_eq!(error(Policy::exponential(s(10)).cap(s(9))), above);
+    assert_eq!(error(Policy::arithmetic(s(10), s(1)).cap(s(1))), above);
+    assert_eq!(error(Policy::fibonacci(s(21))), above);
+    // The rules of other designs cut the delay (G1).
+    let backoff = Backoff::Exponential { first: s(10), factor: 2.0, cap: Some(s(1)) };
+    let rules = Rules { backoff, jitter: Jitter::None, ..Rules::DEFAULT };
+    assert_eq!(delays(&free(Policy::from_rules(rules))), [s(1), s(1)]);
 }
 
 /// In another library, 32-bit floats lose nanoseconds, jitter is cut to whole milliseconds, and

@@ -78,9 +78,9 @@ fn retry_budget_default_ratio_is_one_tenth() {
 }
 
 /// In another library, deposits live for 1.1 to 1.2 times as long as written, and a budget that was
-/// idle for a week catches up in six million steps. This budget does not depend on time.
+/// idle for a week catches up in six million steps. This budget has no refill.
 #[test]
-fn retry_budget_does_not_change_while_idle() {
+fn retry_budget_without_refill_does_not_change_while_idle() {
     let (policy, budget) = with_budget(3, 10.0, 0.1);
     let began = Clock.now();
     run_one(&policy, Fails::AT_ONCE, None);

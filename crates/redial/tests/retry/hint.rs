@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use redial::testing::draws;
 use redial::{CallLog, Event, Failure, Hint, Policy, StopReason, Throttle, ms, s};
 
 use crate::common::{Fails, announced, exact, run, run_one};
@@ -19,10 +20,38 @@ fn hint_delay_is_waited_for() {
 
 /// In another library, a server can delay a client without a bound.
 #[test]
-fn hint_delay_is_capped_by_hint_max() {
+fn hint_delay_above_a_minute_ends_the_call() {
+    let hint = |span| Fails(Duration::ZERO, Failure::throttling().retry_after(span));
+    let policy = exact(Policy::constant(ms(10)));
+    assert_eq!(run(&policy, hint(s(60))).delays(), [s(60), s(60)]);
+    for span in [s(60) + Duration::from_nanos(1), s(365 * 86_400), Duration::MAX] {
+        let result_of_call = run(&policy, hint(span));
+        assert_eq!(result_of_call.starts, [s(0)]);
+        assert_eq!(result_of_call.stop_reason, StopReason::HintTooLong);
+    }
+    let shorter = exact(Policy::constant(ms(10)).hint_max(s(5)));
+    assert_eq!(run(&shorter, hint(s(5))).delays(), [s(5), s(5)]);
+    assert_eq!(run(&shorter, hint(s(6))).stop_reason, StopReason::HintTooLong);
+}
+
+#[test]
+fn hint_delay_can_be_clamped_or_waited_for() {
     let hint = Fails(Duration::ZERO, Failure::throttling().retry_after(s(3600)));
-    let result_of_call = run(&exact(Policy::constant(ms(10)).hint_max(s(5))), hint);
-    assert_eq!(result_of_call.delays(), [s(5), s(5)]);
+    let clamped = run(&exact(Policy::constant(ms(10)).hint_clamp(s(5))), hint);
+    assert_eq!(clamped.delays(), [s(5), s(5)]);
+    let patient = run(&exact(Policy::constant(ms(10)).hint_unlimited()), hint);
+    assert_eq!(patient.delays(), [s(3600), s(3600)]);
+    // The deadline bounds it in any case.
+    let late = exact(Policy::constant(ms(10)).hint_unlimited().deadline(s(60)));
+    assert_eq!(run(&late, hint).stop_reason, StopReason::Deadline);
+}
+
+#[test]
+fn hint_jitter_spreads_the_delay_upwards() {
+    let _draws = draws([0.5, 0.0]);
+    let hint = Fails(Duration::ZERO, Failure::throttling().retry_after(s(10)));
+    let policy = exact(Policy::constant(ms(10)).hint_jitter(0.2));
+    assert_eq!(run_one(&policy, hint, None).delays(), [s(11), s(10)]);
 }
 
 /// In another library, only the async retry can follow a hint.

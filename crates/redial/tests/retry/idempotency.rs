@@ -27,7 +27,7 @@ fn not_idempotent_call_is_not_retried_once_in_flight() {
 /// An attempt timeout does not prove that the operation did not run.
 #[test]
 fn not_idempotent_call_is_not_retried_after_attempt_timeout() {
-    let policy = exact(Policy::constant(ms(10)).attempt_timeout(s(1)));
+    let policy = exact(Policy::constant(ms(10)).attempt_timeout(s(1)).retry_timeouts());
     let call = policy.retry(std::future::pending::<Result<(), ()>>).when(|()| true);
     let call = call.not_idempotent().sleeping_on(Clock);
     let error = block_on(call.into_future()).expect_err("nothing ever comes");

@@ -87,6 +87,7 @@ impl Plan {
             Some(&BackoffConfig::Exponential { first, factor, cap }) => {
                 Series::Exponential { first, factor, cap }
             }
+            Some(&BackoffConfig::Fibonacci { first, cap }) => Series::Fibonacci { first, cap },
         };
         BackoffCalculator::from_backoff(series)
     }

@@ -2,7 +2,7 @@
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
-use redial::config::{AnyPolicy, ThrottleConfig};
+use redial::config::{AnyPolicy, HintMaxConfig, ThrottleConfig};
 use redial::{Directive, Hint, Stage, config::PolicyConfig};
 
 use super::super::json::{Fields, Reader, quoted};
@@ -27,8 +27,9 @@ pub(in super::super) struct Plan(PolicyConfig);
 impl Plan {
     pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Self> {
         let mut written: PolicyConfig = reader.deserialize(value, "generic")?;
-        // In a scenario an absent throttle means none.
+        // In a scenario an absent throttle means none, and hints have no maximum.
         written.throttle.get_or_insert(ThrottleConfig::None);
+        written.hint_max.get_or_insert(HintMaxConfig::Unlimited);
         Some(Plan(written))
     }
 

@@ -1,0 +1,85 @@
+//! The name of a policy, for logs, metrics and traces.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// The name of a policy: a name that was given to it, or the place in the source where it was built.
+///
+/// ```
+/// use redial::{Policy, ms};
+///
+/// static FETCH: Policy = Policy::exponential(ms(100)).name("fetch").build();
+/// assert_eq!(format!("retry by {}", FETCH.name()), "retry by fetch");
+/// ```
+#[derive(Clone)]
+pub struct PolicyName(Source);
+
+#[derive(Clone)]
+enum Source {
+    Given(&'static str),
+    Shared(Arc<str>),
+    Place(&'static Location<'static>),
+    /// A policy that was loaded without a name.
+    #[cfg(feature = "serde")]
+    Unnamed,
+}
+
+impl PolicyName {
+    #[cfg(feature = "serde")]
+    pub(crate) const UNNAMED: PolicyName = PolicyName(Source::Unnamed);
+
+    pub(crate) const fn new(name: &'static str) -> Self {
+        PolicyName(Source::Given(name))
+    }
+
+    pub(crate) const fn shared(name: Arc<str>) -> Self {
+        PolicyName(Source::Shared(name))
+    }
+
+    pub(crate) const fn of_place(place: &'static Location<'static>) -> Self {
+        PolicyName(Source::Place(place))
+    }
+
+    #[track_caller]
+    pub(crate) const fn here() -> Self {
+        PolicyName::of_place(Location::caller())
+    }
+
+    /// The name that was given to the policy; `None` if it has only its place in the source.
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    ///
+    /// assert_eq!(Policy::constant(ms(1)).name("poll").build().name().given(), Some("poll"));
+    /// assert_eq!(Policy::constant(ms(1)).build().name().given(), None);
+    /// ```
+    #[must_use]
+    pub fn given(&self) -> Option<&str> {
+        match &self.0 {
+            Source::Given(name) => Some(name),
+            Source::Shared(name) => Some(name),
+            Source::Place(_) => None,
+            #[cfg(feature = "serde")]
+            Source::Unnamed => None,
+        }
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Source::Given(name) => f.pad(name),
+            Source::Shared(name) => f.pad(name),
+            Source::Place(place) => write!(f, "{}:{}", place.file(), place.line()),
+            #[cfg(feature = "serde")]
+            Source::Unnamed => f.pad("unnamed"),
+        }
+    }
+}
+
+impl fmt::Debug for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}

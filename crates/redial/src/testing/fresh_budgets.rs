@@ -1,0 +1,99 @@
+//! Full retry budgets for a test: see [`fresh_budgets`].
+
+use std::marker::PhantomData;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+use redial_core::throttle::{RetryBudget, refill_call_sites};
+
+/// The thread that holds the guard.
+static HOLDER: Mutex<Option<ThreadId>> = Mutex::new(None);
+static RELEASED: Condvar = Condvar::new();
+
+/// Gives a test full budgets until it is dropped; see [`fresh_budgets`].
+#[derive(Debug)]
+#[must_use = "the budgets are the test's own until this guard is dropped"]
+pub struct FreshBudgets {
+    /// Budgets of the application that are filled as well.
+    named: Vec<&'static RetryBudget>,
+    /// Not `Send`: the holder is known by its thread.
+    thread: PhantomData<*const ()>,
+}
+
+/// Fills the default budgets of all call sites, for the test that holds the guard and for every task and
+/// thread that it starts. They are filled again when the guard is dropped.
+///
+/// The budget of a `static` policy belongs to the process. Without the guard, a test that fails calls
+/// spends it, and another test of the same program that expects a retry fails with `throttled`.
+///
+/// A test that asks for the guard waits until no other test holds it, so tests with the guard run one
+/// after the other. A test without it runs beside them, and can still spend the same budgets: use the
+/// guard in every test that shares a policy with others. Budgets that the application names are filled
+/// with [`FreshBudgets::and`]; budgets of policies made at run time belong to their policy, which a test
+/// makes anew.
+///
+/// ```
+/// use redial::{Policy, testing};
+///
+/// static FETCH: Policy = Policy::immediate().attempts(3).build();
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// // In a `#[test]` or `#[tokio::test]`:
+/// let _budgets = testing::fresh_budgets();
+/// for _ in 0..5 {
+///     let result = FETCH.retry(async || Err::<(), _>("busy")).when(|_| true).await;
+///     assert_eq!(result.unwrap_err().attempts(), 3);
+/// }
+/// assert_eq!(FETCH.tokens(0), Some(0.0));
+/// drop(_budgets);
+/// assert_eq!(FETCH.tokens(0), Some(10.0));
+/// # }
+/// ```
+///
+/// # Panics
+/// This thread already holds the guard.
+pub fn fresh_budgets() -> FreshBudgets {
+    let me = thread::current().id();
+    let mut holder = holder();
+    while let Some(other) = *holder {
+        assert!(other != me, "this thread already holds fresh budgets");
+        holder = RELEASED.wait(holder).unwrap_or_else(PoisonError::into_inner);
+    }
+    *holder = Some(me);
+    drop(holder);
+    refill_call_sites();
+    FreshBudgets { named: Vec::new(), thread: PhantomData }
+}
+
+fn holder() -> MutexGuard<'static, Option<ThreadId>> {
+    // The assertion above panics while the lock is held, and changes nothing.
+    HOLDER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FreshBudgets {
+    /// Fills this budget as well, now and when the guard is dropped.
+    ///
+    /// ```
+    /// use redial::testing;
+    /// use redial::throttle::RetryBudget;
+    ///
+    /// static DATABASE: RetryBudget = RetryBudget::standard();
+    ///
+    /// let _budgets = testing::fresh_budgets().and(&DATABASE);
+    /// ```
+    pub fn and(mut self, budget: &'static RetryBudget) -> Self {
+        budget.refill();
+        self.named.push(budget);
+        self
+    }
+}
+
+impl Drop for FreshBudgets {
+    fn drop(&mut self) {
+        refill_call_sites();
+        self.named.iter().for_each(|budget| budget.refill());
+        *holder() = None;
+        RELEASED.notify_one();
+    }
+}

@@ -1,0 +1,204 @@
+//! Policies: timeouts that are not retried unless a policy says so, names, delays for loops of one's own,
+//! attempts without end, resets, and budgets that cannot pay.
+//!
+//! All calls run on virtual time.
+
+use std::cell::Cell;
+use std::future::pending;
+use std::time::Duration;
+
+use redial::testing::{Clock, block_on, draws, fails, hangs, play, succeeds};
+use redial::throttle::RetryBudget;
+use redial::{
+    AnyPolicy, Error, Failure, FailureKind, Jitter, Policy, PolicyError, Sleeper, StopReason,
+    Throttle, ms, s,
+};
+
+/// Calls an operation that takes a second and counts a charge; returns the charges and the result.
+fn charge(policy: &Policy) -> (u32, Result<(), Error<&'static str>>) {
+    let charges = Cell::new(0);
+    let pay = || {
+        charges.set(charges.get() + 1);
+        async {
+            Clock.sleep(s(1)).await;
+            Ok(())
+        }
+    };
+    let call = policy.retry(pay).when(|_| false).sleeping_on(Clock);
+    let result = block_on(call.into_future());
+    (charges.get(), result)
+}
+
+// A user's report: a payment that timed out was charged three times, and `when` was never asked.
+#[test]
+fn attempt_timeout_is_not_retried_without_permission() {
+    let timed = Policy::immediate().attempts(3).attempt_timeout(ms(10));
+    let (charges, result) = charge(&timed.try_build().expect("valid"));
+    let error = result.expect_err("it takes too long");
+    assert_eq!((charges, error.stop_reason()), (1, StopReason::AttemptTimeout));
+    assert_eq!(error.elapsed(), ms(10));
+    let (charges, result) = charge(&timed.retry_timeouts().try_build().expect("valid"));
+    let error = result.expect_err("it takes too long");
+    assert_eq!((charges, error.stop_reason()), (3, StopReason::AttemptsExhausted));
+}
+
+#[test]
+fn attempt_timeout_of_a_hedged_policy_starts_the_next_attempt() {
+    let hedged = Policy::hedged(s(60)).attempts(3).attempt_timeout(ms(10)).build();
+    assert_eq!(play(&hedged, [hangs(), succeeds()]).starts(), [ms(0), ms(10)]);
+}
+
+#[test]
+fn error_is_timeout_if_no_attempt_returned_in_time() {
+    let ends = |policy: &Policy, returns: bool| {
+        let tries = Cell::new(0);
+        let call = policy.retry(|| {
+            tries.set(tries.get() + 1);
+            let answers = returns && tries.get() == 1;
+            async move { if answers { Err::<(), _>("busy") } else { pending().await } }
+        });
+        let error =
+            block_on(call.when(|_| true).sleeping_on(Clock).into_future()).expect_err("late");
+        (error.stop_reason(), error.is_timeout())
+    };
+    let timed = || Policy::constant(ms(1)).attempts(3).attempt_timeout(ms(10));
+    let stops = timed().build();
+    let retries = timed().retry_timeouts().build();
+    assert_eq!(ends(&stops, false), (StopReason::AttemptTimeout, true));
+    assert_eq!(ends(&stops, true), (StopReason::AttemptTimeout, true), "the last one timed out");
+    assert_eq!(ends(&retries, false), (StopReason::AttemptsExhausted, true));
+    assert_eq!(ends(&retries, true), (StopReason::AttemptsExhausted, false), "one returned");
+    let busy = Policy::immediate().attempts(2).build();
+    let error = busy.retry(|| Err::<(), _>(())).when(|()| true).call().expect_err("busy");
+    assert!(!error.is_timeout());
+}
+
+#[test]
+fn policy_name_is_its_place_unless_given() {
+    static PLACED: Policy = Policy::constant(ms(1)).build();
+    static NAMED: Policy = Policy::constant(ms(1)).name("fetch").build();
+    let place = PLACED.name().to_string();
+    assert!(place.starts_with("crates/redial/tests/policies.rs:"), "{place}");
+    assert!(place.rsplit(':').next().is_some_and(|line| line.parse::<u32>().is_ok()), "{place}");
+    assert_eq!((PLACED.name().given(), NAMED.name().given()), (None, Some("fetch")));
+    assert_eq!(NAMED.clone().with_name("other").name().to_string(), "other");
+    assert_eq!(format!("{:>7}|{:?}", NAMED.name(), NAMED.name()), "  fetch|fetch");
+    // A throttle from another line does not move the place.
+    let budget = Throttle::here();
+    let policy = Policy::constant(ms(1)).throttle(budget).build();
+    let line: u32 = policy.name().to_string().rsplit(':').next().expect("a line").parse().unwrap();
+    assert_eq!(line + 1, line!() - 1);
+    for policy in [Policy::default(), Policy::immediate().try_build().expect("valid")] {
+        assert!(policy.name().to_string().contains("policies.rs:"), "{policy:?}");
+    }
+    let core = AnyPolicy::from_core(PLACED.core().clone());
+    assert!(core.name().to_string().contains("policies.rs:"), "{core:?}");
+    assert!(format!("{NAMED:?}").contains("name: fetch"));
+}
+
+#[test]
+fn delays_are_those_of_a_call() {
+    let policies = [
+        Policy::exponential(ms(10)).attempts(6),
+        Policy::fibonacci(ms(10)).attempts(6),
+        Policy::arithmetic(ms(10), ms(5)).jitter(Jitter::Equal).attempts(6),
+        Policy::exponential(ms(10)).jitter(Jitter::Decorrelated).attempts(6),
+        Policy::constant(ms(10)).unlimited().deadline(ms(45)),
+    ];
+    for builder in policies {
+        let policy = builder.throttle(Throttle::none()).build();
+        let mut starts = vec![Clock.now()];
+        let call = policy.retry(|| {
+            starts.push(Clock.now());
+            async { Err::<(), _>(()) }
+        });
+        let call = call.when(|()| true).seed(7).sleeping_on(Clock);
+        assert!(block_on(call.into_future()).is_err());
+        let waited = starts.windows(2).skip(1).map(|pair| Duration::from_nanos(pair[1] - pair[0]));
+        assert_eq!(policy.delays().seed(7).collect::<Vec<_>>(), waited.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn delays_use_the_draws_of_a_test_and_the_hints_of_failures() {
+    static FETCH: Policy = Policy::exponential(ms(100)).attempts(4).build();
+    let _draws = draws([0.5, 0.25]);
+    assert_eq!(FETCH.delays().collect::<Vec<_>>(), [50, 50, 100].map(ms));
+    let mut delays = FETCH.delays();
+    assert_eq!(delays.after(&Failure::server().retry_after(s(3))), Some(s(3)));
+    assert_eq!(delays.next(), Some(ms(25)), "a hint does not advance the series");
+    assert_eq!(delays.after(&Failure::server().stop()), None);
+    assert_eq!(delays.next(), None);
+    assert_eq!(FETCH.tokens(0), Some(10.0), "the budget is not charged");
+    assert!(format!("{:?}", FETCH.delays()).starts_with("Delays"));
+}
+
+#[test]
+fn forever_needs_no_deadline_and_keeps_the_budget() {
+    let policy = Policy::immediate().forever().build();
+    let error =
+        policy.retry(|| Err::<(), _>(())).when(|()| true).call().expect_err("it is throttled");
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::Throttled, 11));
+    let unlimited = Policy::immediate().unlimited().try_build();
+    assert_eq!(unlimited.err(), Some(PolicyError::Unlimited));
+}
+
+#[test]
+fn reset_after_a_healthy_attempt_in_async_and_blocking_calls() {
+    let policy = Policy::exponential(s(1)).jitter(Jitter::None).attempts(2).reset_after(s(60));
+    let policy = policy.throttle(Throttle::none()).build();
+    let played = play(&policy, [fails().after(s(61)), fails().after(s(61)), fails().after(s(59))]);
+    assert_eq!(played.starts(), [s(0), s(62), s(124)]);
+    assert_eq!(played.stop_reason(), Some(StopReason::AttemptsExhausted));
+    // The first attempt counts too, also where the call does not begin with its state machine.
+    let lived = Cell::new(0);
+    let call = policy.retry(|| async {
+        lived.set(lived.get() + 1);
+        Clock.sleep(if lived.get() <= 3 { s(61) } else { s(1) }).await;
+        Err::<(), _>(())
+    });
+    let error = block_on(call.when(|()| true).sleeping_on(Clock).into_future()).expect_err("ends");
+    assert_eq!((error.attempts(), error.elapsed()), (4, s(61 * 3 + 3 + 1)));
+    let quick = Policy::immediate().attempts(2).reset_after(ms(20)).throttle(Throttle::none());
+    let (quick, runs) = (quick.build(), Cell::new(0));
+    let error = quick
+        .retry(|| {
+            runs.set(runs.get() + 1);
+            std::thread::sleep(if runs.get() == 1 { ms(20) } else { ms(0) });
+            Err::<(), _>(())
+        })
+        .when(|()| true)
+        .call()
+        .expect_err("ends");
+    // In real time; a slow machine can make further attempts look healthy.
+    assert!(error.attempts() >= 3 - 1, "{error:?}");
+}
+
+#[test]
+fn builder_rejects_attempts_that_a_budget_cannot_pay() {
+    static SMALL: RetryBudget = RetryBudget::new(5.0, 0.1);
+    static REFILLED: RetryBudget = RetryBudget::new(5.0, 0.1).per_second(1.0);
+    let build = |attempts, budget| {
+        let throttle = Throttle::budget(budget);
+        Policy::constant(ms(1)).attempts(attempts).throttle(throttle).try_build().err()
+    };
+    assert_eq!(build(6, &SMALL), None);
+    assert_eq!(build(7, &SMALL), Some(PolicyError::AttemptsAboveReserve));
+    assert_eq!(build(7, &REFILLED), None);
+    let hedged = Policy::hedged(ms(1)).attempts(7).throttle(Throttle::budget(&SMALL)).try_build();
+    assert_eq!(hedged.err(), Some(PolicyError::AttemptsAboveReserve));
+}
+
+#[test]
+fn until_is_classified_as_not_ready() {
+    let kinds = std::sync::Mutex::new(Vec::new());
+    let policy = Policy::immediate().attempts(2).build();
+    let call = policy.retry(|| Ok::<_, ()>(1)).until(|_| false).when(|()| true);
+    let call = call.on_event(|_, event| {
+        if let redial::Event::RetryScheduled { failure, .. } = event {
+            kinds.lock().expect("not poisoned").push(failure.kind);
+        }
+    });
+    assert!(call.call().is_err());
+    assert_eq!(*kinds.lock().expect("not poisoned"), [FailureKind::NotReady]);
+}
