@@ -70,6 +70,9 @@ pub struct CallParams {
     /// Whether the request cannot be replayed, for example because it exceeds the replay buffer.
     /// The call then makes a single attempt (decision G24).
     pub not_replayable: bool,
+    /// Whether an attempt timeout ends the call even if the policy retries it, because the cancelled
+    /// attempt owned what the next one would need.
+    pub ends_at_attempt_timeout: bool,
     /// Whether a strategy decides on each failure, even if the policy does not use one.
     pub uses_strategy: bool,
     /// Overrides the policy's hedging delay; ignored by a policy without hedging.
@@ -82,6 +85,7 @@ impl Default for CallParams {
             deadline: None,
             idempotent: true,
             not_replayable: false,
+            ends_at_attempt_timeout: false,
             uses_strategy: false,
             hedge: None,
         }
@@ -231,6 +235,7 @@ pub struct Call<P> {
     unprocessed_retried: bool,
     /// The request can no longer be replayed, so the next attempt to start is the last.
     not_replayable: bool,
+    ends_at_attempt_timeout: bool,
     /// The first reason that stopped further attempts (decision G22).
     stopped_by: Option<StopReason>,
     /// The last failure, and the attempt and slot that it belongs to.
@@ -273,7 +278,14 @@ impl<P: Deref<Target = Policy>> Call<P> {
     /// A call in its initial state, with its start recorded.
     #[inline]
     fn new(policy: P, params: CallParams, now: Ns, env: &mut impl Environment) -> Self {
-        let CallParams { deadline, idempotent, not_replayable, uses_strategy, hedge } = params;
+        let CallParams {
+            deadline,
+            idempotent,
+            not_replayable,
+            ends_at_attempt_timeout,
+            uses_strategy,
+            hedge,
+        } = params;
         let until = policy.deadline(now, deadline);
         let attempts_max = policy.attempts_max();
         let rules = policy.rules();
@@ -300,6 +312,7 @@ impl<P: Deref<Target = Policy>> Call<P> {
             unsent_retries: 0,
             unprocessed_retried: false,
             not_replayable,
+            ends_at_attempt_timeout,
             stopped_by: None,
             failure: Failure::server(),
             failed_attempt: None,

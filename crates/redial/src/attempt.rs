@@ -1,7 +1,12 @@
 //! Operations, and the context that each attempt of them gets.
 
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use pin_project_lite::pin_project;
 use redial_core::Failure;
 
 /// The context of one attempt: its number, the remaining time and the failure before it.
@@ -100,4 +105,70 @@ impl<R, F: FnMut(Attempt) -> R> Operation for WithAttempt<F> {
     fn start(&mut self, attempt: Attempt) -> R {
         (self.0)(attempt)
     }
+}
+
+/// An operation that owns its context while an attempt runs; see
+/// [`Policy::retry_with_context`](crate::Policy::retry_with_context).
+pub struct WithContext<C, F> {
+    operation: F,
+    /// The context between two attempts. An attempt returns it when it ends.
+    context: Arc<Mutex<Option<C>>>,
+}
+
+impl<C, F> WithContext<C, F> {
+    pub(crate) fn new(context: C, operation: F) -> Self {
+        WithContext { operation, context: Arc::new(Mutex::new(Some(context))) }
+    }
+}
+
+impl<C, F> fmt::Debug for WithContext<C, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WithContext").finish_non_exhaustive()
+    }
+}
+
+impl<C, A, F: FnMut(C, Attempt) -> A> Operation for WithContext<C, F> {
+    type Answer = ContextAttempt<C, A>;
+    const READS_ATTEMPT: bool = true;
+
+    fn start(&mut self, attempt: Attempt) -> ContextAttempt<C, A> {
+        let context = lock(&self.context).take();
+        // Only a cancelled attempt does not return its context, and it is the last one of its call.
+        let context = context.expect("a call with a context ends when an attempt is cancelled");
+        ContextAttempt {
+            attempt: (self.operation)(context, attempt),
+            context: self.context.clone(),
+        }
+    }
+}
+
+pin_project! {
+    /// An attempt that returns its context.
+    pub struct ContextAttempt<C, A> {
+        #[pin]
+        attempt: A,
+        context: Arc<Mutex<Option<C>>>,
+    }
+}
+
+impl<C, A> fmt::Debug for ContextAttempt<C, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ContextAttempt").finish_non_exhaustive()
+    }
+}
+
+impl<C, T, E, A: Future<Output = (C, Result<T, E>)>> Future for ContextAttempt<C, A> {
+    type Output = Result<T, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, E>> {
+        let this = self.project();
+        let (context, result) = ready!(this.attempt.poll(cx));
+        *lock(this.context) = Some(context);
+        Poll::Ready(result)
+    }
+}
+
+/// A panic of the operation leaves no half-changed context behind: it drops the context.
+fn lock<C>(context: &Mutex<Option<C>>) -> MutexGuard<'_, Option<C>> {
+    context.lock().unwrap_or_else(PoisonError::into_inner)
 }

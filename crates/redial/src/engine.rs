@@ -105,6 +105,7 @@ impl<'p> Engine<'p> {
             deadline: options.deadline,
             idempotent: !options.not_idempotent,
             not_replayable: false,
+            ends_at_attempt_timeout: options.owns_context,
             uses_strategy: options.strategy.is_some(),
             hedge,
         };

@@ -56,7 +56,7 @@
 //! | classify values and errors together, for example by HTTP status | [`Retry::classify`] |
 //! | run in the calling thread instead of `.await` | [`Retry::call`] |
 //! | know the attempt's number and the remaining time | [`Policy::retry_with`] |
-//! | borrow mutably in an async operation | [`Policy::retry_on`] |
+//! | borrow mutably in an async operation | [`Policy::retry_on`], or [`Policy::retry_with_context`] where the future is spawned |
 //! | wait until a value is ready | [`Retry::until`] |
 //! | mark a call as not idempotent | [`Retry::not_idempotent`], with a `when` that returns a [`Failure`] and its [`Stage`] |
 //! | start another attempt when the first is slow (hedging), to cut tail latency | [`Policy::hedged`]; [`Retry::latency_estimator`] sets its delay from the observed latency |
@@ -117,6 +117,8 @@
 //! | expected `Policy`, found `Hedged` | hedged policies have their own type |
 //! | expected a closure that implements `FnMut`, found one that only implements `FnOnce` | the closure moves a captured value into the first attempt: clone it inside the closure, before the `async move` block |
 //! | async closure does not implement `FnMut` because it captures state | an attempt borrows a value that the closure changes: pass it with [`Policy::retry_on`] |
+//! | captured variable cannot escape `FnMut` closure body | an attempt borrows from the closure mutably, as in `P.retry(\|\| self.query(sql))`: use [`Policy::retry_on`] or [`Policy::retry_with_context`] |
+//! | implementation of `Send`, `FnOnce` or `AsyncFnMut` is not general enough; one type is more general than the other | the closure of `retry_on` captures a reference: use [`Policy::retry_with_context`] |
 //! | `Result<..>` is not a future, in `retry_on` | a blocking closure can borrow by itself: use [`Policy::retry`] |
 //! | expected `Result<_, E>`, found `Result<_, Error<E>>` | a call returns [`Error`] around the operation's error: use `?` or `map_err` |
 //! | `?` couldn't convert the error to `MyError` | implement `From<redial::Error<..>>`: see [`Error`] |
@@ -231,8 +233,10 @@ pub mod time {
 
 /// Types that appear in signatures. Programs rarely name them.
 pub mod parts {
-    pub use crate::attempt::{Answer, Async, Blocking, Operation, WithAttempt};
-    pub use crate::borrowing::BorrowingRetry;
+    pub use crate::attempt::{
+        Answer, Async, Blocking, ContextAttempt, Operation, WithAttempt, WithContext,
+    };
+    pub use crate::borrowing::{AcceptedValue, BorrowingRetry, EveryValue};
     pub use crate::classify::{
         CallWhenToSayWhichErrorsAreRetried, Chain, IntoDirective, Or, Until, When,
     };

@@ -17,6 +17,8 @@ pub(crate) type Hook<'p> = Box<dyn FnMut(Ns, &Event) + Send + 'p>;
 pub(crate) struct Options<'p> {
     pub(crate) deadline: Option<Duration>,
     pub(crate) not_idempotent: bool,
+    /// A cancelled attempt takes with it what the next one would need.
+    pub(crate) owns_context: bool,
     pub(crate) strategy: Option<Arc<dyn Strategy + 'p>>,
     pub(crate) data: Vec<Box<dyn Any + Send + Sync>>,
     pub(crate) hook: Option<Hook<'p>>,
@@ -44,7 +46,7 @@ pub(crate) fn chain_hooks<'p>(
 /// The options of every call, for a builder with a field `options`.
 macro_rules! call_options {
     ($p:lifetime) => {
-        fn options(&mut self) -> &mut crate::options::Options<$p> {
+        pub(crate) fn options(&mut self) -> &mut crate::options::Options<$p> {
             self.options.get_or_insert_default()
         }
 

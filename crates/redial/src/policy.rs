@@ -10,7 +10,7 @@ use redial_core::{
     AttemptTimeoutAction, Backoff, Cost, Jitter, Ns, PolicyError, Rules, Withdrawal,
 };
 
-use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
+use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt, WithContext};
 use crate::borrowing::BorrowingRetry;
 use crate::builder::Builder;
 use crate::classify::CallWhenToSayWhichErrorsAreRetried;
@@ -499,6 +499,9 @@ impl Policy {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// A closure that captures a reference, such as an argument of the function around it, makes a future
+    /// that `tokio::spawn` does not take. Use [`Policy::retry_with_context`] there.
     pub const fn retry_on<'a, A, F, T, E>(
         &'a self,
         target: &'a mut A,
@@ -508,6 +511,57 @@ impl Policy {
         F: AsyncFnMut(&mut A) -> Result<T, E>,
     {
         BorrowingRetry::new(self, target, operation)
+    }
+
+    /// Retries an async operation that owns `context` while an attempt runs, and returns it with its
+    /// result. The context is everything that the operation changes or borrows: a connection, `&mut self`,
+    /// arguments. The closure should capture nothing; then the future can be spawned, boxed and returned
+    /// wherever the context can.
+    ///
+    /// An attempt that is cancelled takes the context with it. So the deadline ends the call as always, and
+    /// an attempt timeout ends it too, even with
+    /// [`Builder::retry_timeouts`](crate::Builder::retry_timeouts).
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    /// # struct Conn { queries: u32 }
+    /// # impl Conn {
+    /// #     async fn run(&mut self, sql: &str) -> Result<usize, std::io::Error> { self.queries += 1; Ok(sql.len()) }
+    /// # }
+    ///
+    /// static QUERY: Policy = Policy::exponential(ms(10)).build();
+    ///
+    /// impl Conn {
+    ///     async fn query(&mut self, sql: &str) -> Result<usize, redial::Error<std::io::Error>> {
+    ///         QUERY
+    ///             .retry_with_context((self, sql), |(conn, sql), _attempt| async move {
+    ///                 let result = conn.run(sql).await;
+    ///                 ((conn, sql), result)
+    ///             })
+    ///             .when(|_| true)
+    ///             .await
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rows = tokio::spawn(async { Conn { queries: 0 }.query("select 7").await }).await??;
+    /// assert_eq!(rows, 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn retry_with_context<C, F, A, T, E>(
+        &self,
+        context: C,
+        operation: F,
+    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Policy, WithContext<C, F>, Async>
+    where
+        F: FnMut(C, Attempt) -> A,
+        A: Future<Output = (C, Result<T, E>)>,
+    {
+        let mut call = Retry::new(self, WithContext::new(context, operation));
+        call.options().owns_context = true;
+        call
     }
 }
 

@@ -23,6 +23,9 @@ impl<P: Deref<Target = Policy>> Call<P> {
             AttemptTimeoutAction::Stop => {
                 self.finish(StopReason::AttemptTimeout, None, now, env);
             }
+            AttemptTimeoutAction::Retry if self.ends_at_attempt_timeout => {
+                self.finish(StopReason::AttemptTimeout, None, now, env);
+            }
             AttemptTimeoutAction::Retry => {
                 self.retry_or_hedge((attempt, slot), Failure::timeout(), now, env);
             }

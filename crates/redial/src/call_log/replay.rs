@@ -122,6 +122,9 @@ impl CallLog {
             deadline: deadline.map(|at| duration(at.saturating_sub(start))),
             idempotent,
             not_replayable: initial().any(|event| *event == Event::NotReplayable),
+            ends_at_attempt_timeout: recorded.iter().any(|(_, event)| {
+                matches!(event, Event::CallEnded { stop_reason: StopReason::AttemptTimeout, .. })
+            }),
             hedge: initial().find_map(|event| {
                 if let Event::HedgeDelay(hedge) = event { Some(*hedge) } else { None }
             }),

@@ -136,6 +136,7 @@ impl<'a> ScriptedCall<'a> {
             deadline: script.deadline,
             idempotent: script.idempotent,
             not_replayable: false,
+            ends_at_attempt_timeout: false,
             uses_strategy: script.strategy.is_some(),
             hedge: None,
         };

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use redial::testing::{Clock, block_on};
 use redial::{
-    CallLog, Event, Hedged, Policy, Sleeper, ms, s,
+    CallLog, Event, Hedged, Policy, Sleeper, StopReason, ms, s,
     strategy::{Decision, Request},
     time::Ns,
 };
@@ -165,4 +165,34 @@ impl Sleeper for Reluctant {
     fn sleep_until(&self, _: Ns) -> Self::Sleep {
         std::future::pending()
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn context_returns_to_each_attempt() {
+    static P: Policy = Policy::constant(ms(1)).attempts(4).build();
+    let mut seen = Vec::new();
+    let value = P
+        .retry_with_context((&mut seen, "key"), |(seen, key), attempt| async move {
+            seen.push(attempt.number());
+            let result = if seen.len() < 3 { Err(()) } else { Ok(key.len()) };
+            ((seen, key), result)
+        })
+        .when(|()| true)
+        .await;
+    assert_eq!((value.ok(), seen), (Some(3), vec![1, 2, 3]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn context_that_a_timeout_took_ends_the_call() {
+    static P: Policy =
+        Policy::constant(ms(1)).attempts(4).attempt_timeout(ms(5)).retry_timeouts().build();
+    let error = P
+        .retry_with_context(7, |context, _| async move {
+            std::future::pending::<()>().await;
+            (context, Ok::<u32, ()>(context))
+        })
+        .when(|()| true)
+        .await
+        .unwrap_err();
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::AttemptTimeout, 1));
 }
