@@ -12,7 +12,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use redial_core::{
-    CallStep, Classification, Command, Cost, Directive, End, RunCommands, run_commands,
+    CallStep, Classification, Command, Cost, Directive, End, FailureCause, RunCommands,
+    run_commands,
 };
 use redial_service_config::Code;
 use redial_service_config::Pushback;
@@ -332,6 +333,7 @@ where
         let answered =
             result.as_ref().err().and_then(|error| transport_error::server_status(&**error));
         let is_answered = result.is_ok() || answered.is_some();
+        let mut cause = FailureCause::Response;
         let (code, classification, outcome) = match (result, head, answered) {
             (Ok(response), Some(Head::Status(code, pushback)), _) => {
                 (code, state.plan().classify(code, pushback), AttemptFailure::response(response))
@@ -352,12 +354,7 @@ where
             }
             (Err(error), _, None) => {
                 let (failure, code) = transport_error::classify(&*error);
-                // The timer of an unknown client library produces an error that cannot be classified.
-                let unknown = failure == TransportFailure::MaybeProcessed && code == Code::Unknown;
-                let timer = failure == TransportFailure::LocalTimeout || unknown;
-                if timer && state.running_call().is_time_up(slot) {
-                    return None;
-                }
+                cause = failure_cause(failure, code);
                 let classification = classify_error(state, failure, code);
                 let call_failure =
                     CallFailure::from_connection_error(error, failure, code, running.number);
@@ -365,7 +362,7 @@ where
             }
         };
         let message = state.loggable(|| outcome.message());
-        if state.running_call().outcome(slot, code, message, classification) {
+        if state.running_call().outcome(slot, code, message, classification, cause) {
             self.retry_state().last_failure =
                 Some(FailedAttempt { number: running.number, outcome, is_answered });
             self.drop_attempt(slot, first);
@@ -410,6 +407,7 @@ where
                 failure.code(),
                 message,
                 Classification::from(Directive::Fail),
+                FailureCause::Response,
             )
         });
         // The deadline or the attempt timeout may have ended the call before.
@@ -504,6 +502,16 @@ fn classify_error(state: &CallState, failure: TransportFailure, code: Code) -> C
         // A timeout set by the client itself is never retried (G5).
         TransportFailure::LocalTimeout => Classification::from(Directive::Fail),
         TransportFailure::MaybeProcessed => plan.classify(code, Pushback::None),
+    }
+}
+
+/// Whether a transport error comes from a timer. The timer of an unknown client library produces an
+/// error that cannot be classified.
+fn failure_cause(failure: TransportFailure, code: Code) -> FailureCause {
+    match failure {
+        TransportFailure::LocalTimeout => FailureCause::Timer,
+        TransportFailure::MaybeProcessed if code == Code::Unknown => FailureCause::Unknown,
+        _ => FailureCause::Response,
     }
 }
 

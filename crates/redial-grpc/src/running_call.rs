@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use redial_core::{
     Call, CallEnvironment, CallLatency, CallParams, Classification, Command, Directive,
-    DriverContext, End, Event, FirstAttempt, NEVER, Ns, StopReason, duration,
+    DriverContext, End, Event, FailureCause, FirstAttempt, NEVER, Ns, StopReason, duration,
 };
 use redial_service_config::Code;
 
@@ -267,26 +267,6 @@ impl RunningCall {
         self.call.deadline().min(self.call.times_out_at(slot))
     }
 
-    /// Whether a timer below this layer can have fired because of the remaining time sent to it.
-    /// `grpc-timeout` is rounded down by less than one part in 50,000, so such a timer fires slightly
-    /// before the deadline. If so, the time is treated as up.
-    pub(crate) fn is_time_up(&mut self, slot: usize) -> bool {
-        let (now, attempt_deadline) = (self.read_clock(), self.attempt_deadline(slot));
-        let began = self.call.counters().start;
-        let is_up = attempt_deadline.saturating_sub(now) <= now.saturating_sub(began) / 50_000;
-        if is_up {
-            self.advance_to(slot, now.max(attempt_deadline));
-        }
-        is_up
-    }
-
-    /// Advances the state machine to this time, at which the attempt in this slot ends.
-    fn advance_to(&mut self, slot: usize, now: Ns) {
-        self.last_read = now;
-        // Timers of other attempts may be due before it.
-        while self.call.is_running(slot) && self.call.wake_once(now, &mut self.env) {}
-    }
-
     /// The attempt timeout, if this attempt has exceeded it.
     pub(crate) fn timed_out(&self, attempt: u32) -> Option<Duration> {
         let context = &self.env.context;
@@ -353,20 +333,19 @@ impl RunningCall {
         self.env.context.observer.received(data);
     }
 
-    /// Records the outcome of an attempt; false if it does not count. A failure that arrives after the
-    /// deadline or the attempt timeout is superseded by it: a server that respects `grpc-timeout` gives up
-    /// at the same time, and its response may arrive first.
+    /// Records the outcome of an attempt; false if a timer supersedes it.
     pub(crate) fn outcome(
         &mut self,
         slot: usize,
         code: Code,
         message: Option<Box<str>>,
         classification: Classification,
+        cause: FailureCause,
     ) -> bool {
         if classification.directive != Directive::Succeed {
             let now = self.read_clock();
-            if now > self.attempt_deadline(slot) {
-                self.advance_to(slot, now);
+            if self.call.superseded(slot, classification, cause, now, &mut self.env) {
+                self.last_read = self.call.seen();
                 return false;
             }
         }
@@ -390,7 +369,7 @@ impl RunningCall {
     ) {
         // After commit no other attempt runs.
         if let Some((_, slot)) = self.attempt_after(0) {
-            self.outcome(slot, code, message, classification);
+            self.outcome(slot, code, message, classification, FailureCause::Response);
         }
     }
 
