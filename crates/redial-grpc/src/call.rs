@@ -49,7 +49,7 @@ use crate::methods::PlanRef;
 use crate::shared::Shared;
 use crate::throttle::Throttle;
 
-use committed::CommittedCall;
+use committed::{CommittedCall, Progress};
 use first_attempt::FirstAttemptCall;
 use running::RunningCall;
 
@@ -84,6 +84,17 @@ impl fmt::Debug for Call {
 }
 
 impl Call {
+    /// The call after the commit to the attempt with this number. `ok_in_headers`: the response headers
+    /// have the status OK already but leave the stream open.
+    fn commit(self, number: u32, ok_in_headers: bool) -> Self {
+        let progress = match self {
+            Call::FirstAttempt(first) => Progress::FirstAttempt(first),
+            Call::Running(call) => Progress::Running(call),
+            Call::Committed(_) | Call::Ended => return self,
+        };
+        Call::Committed(CommittedCall::new(progress, number, ok_in_headers))
+    }
+
     /// The state machine of a call before the commit; leaves the fast path if necessary.
     fn start_machine(&mut self) -> Option<&mut RunningCall> {
         if let Call::FirstAttempt(first) = self {

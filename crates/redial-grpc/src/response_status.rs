@@ -6,7 +6,7 @@ use percent_encoding::percent_decode;
 use redial_service_config::{Code, PUSHBACK_HEADER, Pushback};
 
 use crate::client_adapter;
-use crate::headers::{DETAILS, GrpcHeaders, MESSAGE, PUSHBACK, STATUS};
+use crate::headers::{DETAILS, GrpcHeader, MESSAGE, PUSHBACK, STATUS, is_grpc, parse_status, scan};
 
 /// The kind of response, determined from its headers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,15 +22,22 @@ pub enum Head {
 
 /// Classifies a response by its headers.
 pub fn head<B>(response: &Response<B>) -> Head {
-    let found = GrpcHeaders::scan(response.headers());
+    let found = StatusHeaders::of(response.headers());
     // A status in the headers means Trailers-Only, with or without END_STREAM.
     match found.status {
-        Some(code) => Head::Status(code, pushback(&found, response.headers())),
+        Some(code) => Head::Status(code, found.pushback(response.headers())),
         None if response.status() == StatusCode::OK && found.is_grpc => Head::Headers,
         None => {
-            Head::NotGrpc(code_from_http(response.status()), pushback(&found, response.headers()))
+            Head::NotGrpc(code_from_http(response.status()), found.pushback(response.headers()))
         }
     }
+}
+
+/// Whether it is certainly a gRPC response, which the client can interpret itself.
+pub(crate) fn is_plain<B>(response: &Response<B>) -> bool {
+    response.status() == StatusCode::OK
+        && scan(response.headers())
+            .any(|(header, value)| header == GrpcHeader::ContentType && is_grpc(value))
 }
 
 /// Writes the derived status into a non-gRPC response. Otherwise a client would try to decode its body
@@ -88,9 +95,9 @@ pub(crate) struct Trailers {
 
 /// Reads trailers, with a default for a missing status.
 pub(crate) fn trailers_with_default(trailers: &HeaderMap, default: Code) -> Trailers {
-    let found = GrpcHeaders::scan(trailers);
+    let found = StatusHeaders::of(trailers);
     let code = found.status.unwrap_or(default);
-    Trailers { code, pushback: pushback(&found, trailers), details: found.has_details }
+    Trailers { code, pushback: found.pushback(trailers), details: found.has_details }
 }
 
 /// Reads trailers; a missing status is UNKNOWN.
@@ -130,12 +137,39 @@ fn is_base64(text: &[u8]) -> bool {
     }
 }
 
-/// The server's pushback.
-fn pushback(found: &GrpcHeaders<'_>, headers: &HeaderMap) -> Pushback {
-    if !found.has_pushback {
-        return Pushback::None;
+/// What response headers or trailers say about the status.
+#[derive(Default)]
+struct StatusHeaders {
+    /// The first status.
+    status: Option<Code>,
+    has_pushback: bool,
+    has_details: bool,
+    is_grpc: bool,
+}
+
+impl StatusHeaders {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut found = StatusHeaders::default();
+        for (header, value) in scan(headers) {
+            match header {
+                GrpcHeader::ContentType => found.is_grpc |= is_grpc(value),
+                GrpcHeader::Status => {
+                    found.status = found.status.or_else(|| Some(parse_status(value)));
+                }
+                GrpcHeader::Pushback => found.has_pushback = true,
+                GrpcHeader::Details => found.has_details = true,
+                GrpcHeader::Te | GrpcHeader::Timeout | GrpcHeader::PreviousAttempts => {}
+            }
+        }
+        found
     }
-    Pushback::parse(headers.get_all(PUSHBACK).iter().map(HeaderValue::as_bytes))
+
+    fn pushback(&self, headers: &HeaderMap) -> Pushback {
+        if !self.has_pushback {
+            return Pushback::None;
+        }
+        Pushback::parse(headers.get_all(PUSHBACK).iter().map(HeaderValue::as_bytes))
+    }
 }
 
 /// The table of gRPC's "HTTP to gRPC Status Code Mapping", for responses of proxies.

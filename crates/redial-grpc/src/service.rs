@@ -100,18 +100,17 @@ where
             Some(_) => request.extensions_mut().remove().unwrap_or_default(),
         };
         let retries = self.shared.retries(options.retries, request.extensions());
-        let headers = RequestHeaders::of(request.headers());
         if retries == Retries::Off
             && options.call_log.is_none()
             && options.attempt_timeout.is_none()
             && !self.shared.has_limits()
             && !self.shared.observers.is_enabled()
-            && headers.need_no_handling()
+            && RequestHeaders::need_no_handling(request.headers())
         {
             return ResponseFuture::pass_through(self.inner.call(request), self.adapter.clone());
         }
         let adapter = self.adapter.clone();
-        match call::start(&self.shared, request, headers, retries, options, &adapter) {
+        match call::start(&self.shared, request, retries, options, &adapter) {
             Ok((call, request)) => {
                 let first = match request {
                     Some(request) => {

@@ -7,9 +7,9 @@ use http::HeaderMap;
 use redial_core::{Classification, Directive, FailureCause};
 use redial_service_config::{Code, Plan, Pushback};
 
+use super::CallContext;
 use super::first_attempt::FirstAttemptCall;
 use super::running::{Outcome, RunningCall};
-use super::{Call, CallContext};
 use crate::message_size::{MessageSizeLimit, TooLarge};
 use crate::observe::SpanGuard;
 use crate::replay_buffer::Failure;
@@ -28,7 +28,8 @@ pub(crate) struct CommittedCall {
     response_size_limit: Option<Box<MessageSizeLimit>>,
 }
 
-enum Progress {
+/// How far the call got before the commit.
+pub(super) enum Progress {
     /// Fast path: no state machine yet.
     FirstAttempt(FirstAttemptCall),
     Running(Box<RunningCall>),
@@ -44,23 +45,17 @@ pub(super) enum StreamError {
 }
 
 impl CommittedCall {
-    /// Commits a call to the attempt with this number; `None` if it has ended.
-    pub(super) fn new(call: Call, number: u32, ok_in_headers: bool) -> Option<Self> {
-        let progress = match call {
-            Call::FirstAttempt(mut first) => {
-                first.committed();
-                Progress::FirstAttempt(first)
-            }
-            Call::Running(call) => Progress::Running(call),
-            Call::Committed(_) | Call::Ended => return None,
-        };
+    pub(super) fn new(mut progress: Progress, number: u32, ok_in_headers: bool) -> Self {
+        if let Progress::FirstAttempt(first) = &mut progress {
+            first.committed();
+        }
         let response_max = progress.context().method.response_max();
-        Some(CommittedCall {
+        CommittedCall {
             progress,
             number,
             missing_status_code: if ok_in_headers { Code::Ok } else { Code::Unknown },
             response_size_limit: response_max.map(|max| Box::new(MessageSizeLimit::new(max))),
-        })
+        }
     }
 
     fn plan(&self) -> &Plan {

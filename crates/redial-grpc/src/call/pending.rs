@@ -20,7 +20,6 @@ use tower_service::Service;
 use super::Call;
 use super::attempt::{Attempt, FIRST, RunningAttempt};
 use super::attempt_outcome::{AttemptOutcome, EndedAttempt};
-use super::committed::CommittedCall;
 use super::failure::{
     AttemptFailure, CallFailure, CallResult, FailedAttempt, attempt_timed_out,
     ended_without_outcome, failed_response, internal, request_body_failed,
@@ -72,7 +71,7 @@ type LaterAttempt<S, B> =
 type FirstFuture<'f, S, B> = Pin<&'f mut Option<<S as Service<Request<B>>>::Future>>;
 
 /// What ends a pending call.
-pub(super) enum PendingEnd<R> {
+enum PendingEnd<R> {
     /// Response headers: the response of this attempt is the result.
     Response(CommittedResponse<R>),
     /// The call ended without a response to read.
@@ -80,7 +79,7 @@ pub(super) enum PendingEnd<R> {
 }
 
 /// The response of the attempt that the call is committed to.
-pub(super) struct CommittedResponse<R> {
+struct CommittedResponse<R> {
     attempt: RunningAttempt,
     response: Response<R>,
     /// The headers have the status OK already but leave the stream open.
@@ -95,26 +94,33 @@ where
     B::Error: Into<BoxError>,
     R: Body,
 {
-    /// Polls the call until it is committed or has ended.
+    /// Polls the call until response headers arrive or it ends.
     pub(super) fn poll<W: ClientAdapter<B>>(
         &mut self,
         mut first: FirstFuture<'_, S, B>,
         adapter: &W,
         cx: &mut Context<'_>,
-    ) -> Poll<PendingEnd<R>> {
-        let mut first_result = None;
-        if let Call::FirstAttempt(_) = &self.call {
-            let Some(future) = first.as_mut().as_pin_mut() else { return Poll::Pending };
-            let result = std::task::ready!(future.poll(cx));
-            match result {
-                Ok(response) if response_status::head(&response) == Head::Headers => {
-                    let (attempt, ok_in_headers) = (FIRST, false);
-                    let committed = CommittedResponse { attempt, response, ok_in_headers };
-                    return Poll::Ready(PendingEnd::Response(committed));
-                }
-                other => first_result = Some(other.map_err(Into::into)),
-            }
+    ) -> Poll<CallResult<R>> {
+        if !matches!(self.call, Call::FirstAttempt(_)) {
+            return self.poll_running(None, first, adapter, cx);
         }
+        let Some(future) = first.as_mut().as_pin_mut() else { return Poll::Pending };
+        match std::task::ready!(future.poll(cx)) {
+            Ok(response) if response_status::head(&response) == Head::Headers => {
+                Poll::Ready(Ok(self.commit(FIRST, response, false)))
+            }
+            result => self.poll_running(Some(result.map_err(Into::into)), first, adapter, cx),
+        }
+    }
+
+    /// Polls a call with its state machine; leaves the fast path with the result of the first attempt.
+    fn poll_running<W: ClientAdapter<B>>(
+        &mut self,
+        first_result: Option<Result<Response<R>, BoxError>>,
+        first: FirstFuture<'_, S, B>,
+        adapter: &W,
+        cx: &mut Context<'_>,
+    ) -> Poll<CallResult<R>> {
         let Some(call) = self.call.start_machine() else { return Poll::Pending };
         let mut driver = AttemptDriver {
             call,
@@ -125,38 +131,35 @@ where
             first,
             adapter,
         };
-        if let Some(result) = first_result
-            && let Some(committed) = driver.outcome(FIRST, result)
-        {
-            return Poll::Ready(PendingEnd::Response(committed));
-        }
-        driver.poll(cx)
-    }
-
-    /// The result of the call.
-    pub(super) fn finish<W: ClientAdapter<B>>(
-        mut self,
-        end: PendingEnd<R>,
-        adapter: &W,
-    ) -> CallResult<R> {
-        match end {
-            PendingEnd::Response(committed) => Ok(self.commit(committed)),
+        let committed = first_result.and_then(|result| driver.outcome(FIRST, result));
+        let end = match committed {
+            Some(committed) => PendingEnd::Response(committed),
+            None => std::task::ready!(driver.poll(cx)),
+        };
+        Poll::Ready(match end {
+            PendingEnd::Response(CommittedResponse { attempt, response, ok_in_headers }) => {
+                Ok(self.commit(attempt, response, ok_in_headers))
+            }
             PendingEnd::Ended(end) => self.end(end, adapter),
-        }
+        })
     }
 
-    /// The call goes on in the response body.
-    fn commit(self, committed: CommittedResponse<R>) -> Response<ResponseBody<R>> {
-        let CommittedResponse { attempt, mut response, ok_in_headers } = committed;
-        let PendingCall { mut request, call, .. } = self;
-        request.commit(attempt.attempt);
-        drop(request);
+    /// The call goes on in the response body. `ok_in_headers`: the headers have the status OK already but
+    /// leave the stream open.
+    fn commit(
+        &mut self,
+        attempt: RunningAttempt,
+        mut response: Response<R>,
+        ok_in_headers: bool,
+    ) -> Response<ResponseBody<R>> {
+        self.request.commit(attempt.attempt);
         if ok_in_headers {
             // Moved to the trailers: a client that finds a status in the headers ignores trailers.
             response.headers_mut().remove(STATUS);
         }
         stamp_response(&mut response, attempt.number);
-        let call = CommittedCall::new(call, attempt.number, ok_in_headers);
+        let call = std::mem::replace(&mut self.call, Call::Ended);
+        let call = call.commit(attempt.number, ok_in_headers);
         response.map(|body| ResponseBody::new(body, call))
     }
 

@@ -8,7 +8,7 @@ use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header};
 
 use crate::attempt_stamp::stamp_headers;
-use crate::headers::{GRPC, GrpcHeaders};
+use crate::headers::{GRPC, GrpcHeader, scan};
 use crate::timeout::{self, TIMEOUT};
 
 /// The request head of a call.
@@ -157,20 +157,27 @@ pub(crate) struct RequestHeaders {
 }
 
 impl RequestHeaders {
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let found = GrpcHeaders::scan(headers);
-        RequestHeaders {
-            deadline: found.timeout,
-            has_previous_attempts: found.has_previous_attempts,
-            are_default: headers.len() == 2
-                && found.te.is_some_and(|value| value.as_bytes() == TRAILERS)
-                && found.content_type.is_some_and(|value| value.as_bytes() == GRPC),
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let (mut deadline, mut has_previous_attempts) = (None, false);
+        let (mut default_te, mut default_type) = (false, false);
+        for (header, value) in scan(headers) {
+            match header {
+                GrpcHeader::Te => default_te = value.as_bytes() == TRAILERS,
+                GrpcHeader::ContentType => default_type = value.as_bytes() == GRPC,
+                GrpcHeader::Timeout => deadline = deadline.or_else(|| timeout::parse(value)),
+                GrpcHeader::PreviousAttempts => has_previous_attempts = true,
+                GrpcHeader::Status | GrpcHeader::Pushback | GrpcHeader::Details => {}
+            }
         }
+        let are_default = headers.len() == 2 && default_te && default_type;
+        RequestHeaders { deadline, has_previous_attempts, are_default }
     }
 
     /// Whether a call without retries can ignore these headers.
-    pub(crate) fn need_no_handling(&self) -> bool {
-        self.deadline.is_none() && !self.has_previous_attempts
+    pub(crate) fn need_no_handling(headers: &HeaderMap) -> bool {
+        scan(headers).all(|(header, _)| {
+            !matches!(header, GrpcHeader::Timeout | GrpcHeader::PreviousAttempts)
+        })
     }
 }
 

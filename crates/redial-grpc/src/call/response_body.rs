@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use redial_service_config::Code;
 
 use super::Call;
-use super::committed::{CommittedCall, StreamError, deadline_status, request_too_large};
+use super::committed::{StreamError, deadline_status, request_too_large};
 use crate::attempt_stamp::{stamp_error, stamp_headers};
 use crate::client_adapter::LocalStatus;
 use crate::headers::STATUS;
@@ -34,19 +34,23 @@ pub struct ResponseBody<B> {
 type Polled = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
 impl<B> ResponseBody<B> {
-    /// The body of the attempt that the call is committed to; `None`: the call has ended.
-    pub(super) fn new(body: B, call: Option<CommittedCall>) -> Self {
-        ResponseBody { body: Some(body), call: call.map_or(Call::Ended, Call::Committed) }
+    /// The body of the attempt that the call is committed to.
+    pub(super) fn new(body: B, call: Call) -> Self {
+        ResponseBody { body: Some(body), call }
     }
 
     /// A body without retry state.
     pub(super) fn pass_through(body: B) -> Self {
-        ResponseBody::new(body, None)
+        ResponseBody::new(body, Call::Ended)
     }
 
     /// An empty body, for a Trailers-Only response.
     pub(super) fn none() -> Self {
         ResponseBody { body: None, call: Call::Ended }
+    }
+
+    fn is_committed(&self) -> bool {
+        matches!(self.call, Call::Committed(_))
     }
 
     /// Ends the call with a locally generated status.
@@ -81,21 +85,18 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
         let this = self.get_mut();
-        match &mut this.call {
-            Call::Committed(_) => this.poll_committed(cx),
-            _ => match &mut this.body {
-                Some(body) => {
-                    Pin::new(body).poll_frame(cx).map_err(|error| with_code(error.into()))
-                }
-                None => Poll::Ready(None),
-            },
+        if this.is_committed() {
+            return this.poll_committed(cx);
+        }
+        match &mut this.body {
+            Some(body) => Pin::new(body).poll_frame(cx).map_err(|error| with_code(error.into())),
+            None => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         // The body has not ended before its status is known.
-        !matches!(self.call, Call::Committed(_))
-            && self.body.as_ref().is_none_or(Body::is_end_stream)
+        !self.is_committed() && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -91,7 +91,7 @@ where
     type Output = CallResult<R>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CallResult<R>> {
-        let mut this = self.project();
+        let this = self.project();
         match this.kind {
             Kind::PassThrough => {
                 let Some(first) = this.first.as_pin_mut() else { return Poll::Pending };
@@ -100,13 +100,7 @@ where
                     Err(error) => pass_through_error(error.into(), this.adapter),
                 })
             }
-            Kind::Call(call) => {
-                let end = ready!(call.poll(this.first.as_mut(), this.adapter, cx));
-                match std::mem::replace(this.kind, Kind::Done) {
-                    Kind::Call(call) => Poll::Ready(call.finish(end, this.adapter)),
-                    _ => Poll::Pending,
-                }
-            }
+            Kind::Call(call) => call.poll(this.first, this.adapter, cx),
             Kind::Failed(_) => match std::mem::replace(this.kind, Kind::Done) {
                 Kind::Failed(failure) => Poll::Ready(failure.into_result(None, this.adapter)),
                 _ => Poll::Pending,
@@ -119,6 +113,9 @@ where
 /// The response of a pass-through call. A non-gRPC response is converted into the status it stands for,
 /// even without retries (decision G6).
 fn pass_through<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
+    if response_status::is_plain(&response) {
+        return response.map(ResponseBody::pass_through);
+    }
     let Head::NotGrpc(code, _) = response_status::head(&response) else {
         return response.map(ResponseBody::pass_through);
     };

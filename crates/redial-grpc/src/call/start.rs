@@ -54,7 +54,6 @@ pub(crate) struct StartedCall<B> {
 pub(crate) fn start<B>(
     shared: &Arc<Shared>,
     mut request: Request<B>,
-    headers: RequestHeaders,
     retries: Retries,
     options: CallOptions,
     adapter: &impl ClientAdapter<B>,
@@ -63,7 +62,7 @@ where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let new_call = NewCall::new(shared, &mut request, headers, retries, options);
+    let new_call = NewCall::new(shared, &mut request, retries, options);
     let mut size_limit = new_call.context.method.request_max().map(MessageSizeLimit::new);
     let initial = if new_call.reads_body() || size_limit.is_some() {
         match InitialBody::read(request.body_mut(), &mut size_limit) {
@@ -156,11 +155,11 @@ impl NewCall {
     fn new<B>(
         shared: &Arc<Shared>,
         request: &mut Request<B>,
-        headers: RequestHeaders,
         retries: Retries,
         CallOptions { wait_for_ready, call_log, attempt_timeout, .. }: CallOptions,
     ) -> Self {
         let began = request.extensions_mut().remove::<CallStartTime>().map(|CallStartTime(at)| at);
+        let headers = RequestHeaders::of(request.headers());
         // The header contains the remaining time, not the original deadline.
         let remaining = headers.deadline;
         let waited = began.map_or(Duration::ZERO, |began| began.elapsed());
@@ -181,7 +180,8 @@ impl NewCall {
             request.extensions_mut().insert(used.for_attempt(FIRST.attempt));
         }
         // The first attempt sends the config's deadline or the attempt timeout if it is shorter.
-        let rules = method.rules();
+        let plan = method.plan();
+        let rules = plan.policy().rules();
         let config_deadline = rules.deadline.map(|deadline| deadline.saturating_sub(waited));
         let shortest = [config_deadline, rules.attempt_timeout].into_iter().flatten().min();
         if let Some(shortest) = shortest.filter(|it| remaining.is_none_or(|own| *it < own)) {
@@ -199,7 +199,7 @@ impl NewCall {
                 began: began.map(|began| shared.clock.moment(began)),
             },
             head,
-            wait_for_ready: wait_for_ready.unwrap_or(method.plan().waits_for_ready()),
+            wait_for_ready: wait_for_ready.unwrap_or(plan.waits_for_ready()),
             bounded: deadline.is_some() || shortest.is_some(),
             context: CallContext { method, shared: shared.clone() },
         }
