@@ -24,6 +24,7 @@
 //! Invariant: no task is spawned. All attempts are polled by the task of the caller.
 
 mod attempt;
+mod attempt_driver;
 mod attempt_outcome;
 mod buffered_message;
 mod committed;

@@ -189,7 +189,7 @@ impl Observer {
 mod tests {
     use super::*;
     use crate::methods::{Counters, Methods};
-    use arc_swap::ArcSwap;
+    use crate::sync::ArcSwap;
     use redial_service_config::{ClientOptions, Retries, ServiceConfig};
 
     #[test]
