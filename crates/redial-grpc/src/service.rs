@@ -110,7 +110,8 @@ where
             return ResponseFuture::pass_through(self.inner.call(request), self.adapter.clone());
         }
         let adapter = self.adapter.clone();
-        match call::start(&self.shared, request, retries, options, &adapter) {
+        let retry_service = &self.retry_service;
+        match call::start(&self.shared, request, retries, options, retry_service, &adapter) {
             Ok((call, request)) => {
                 let first = match request {
                     Some(request) => {
@@ -122,7 +123,7 @@ where
                         None
                     }
                 };
-                ResponseFuture::started(call, first, self.retry_service.clone(), adapter)
+                ResponseFuture::started(call, first, adapter)
             }
             Err(failure) => {
                 self.discard_ready_service();

@@ -23,11 +23,12 @@ use crate::BoxError;
 use crate::attempt_stamp::stamp_response;
 use crate::client_adapter::ClientAdapter;
 use crate::headers::STATUS;
+use crate::observe::SpanGuard;
 use crate::response_status::{self, Head};
 use crate::sync::Mutex;
 
 /// A call before the commit. Its first attempt is stored in the response future itself.
-pub(super) struct PendingCall<S, B>
+pub(crate) struct PendingCall<S, B>
 where
     S: Service<Request<B>>,
 {
@@ -39,6 +40,19 @@ where
     pub(super) wait_for_ready: bool,
     /// Exists once the first attempt was not enough.
     pub(super) retries: Option<Box<RetryState<S, B>>>,
+}
+
+impl<S, B> PendingCall<S, B>
+where
+    S: Service<Request<B>>,
+{
+    /// Enters the span of the first attempt.
+    pub(crate) fn enter_first_span(&self) -> Option<SpanGuard> {
+        match &self.call {
+            Call::Running(call) => Some(call.observer().enter_attempt_span(FIRST.attempt)),
+            Call::FirstAttempt(_) | Call::Committed(_) | Call::Ended => None,
+        }
+    }
 }
 
 impl<S, B, R> PendingCall<S, B>
@@ -204,14 +218,14 @@ mod tests {
         let adapter = AdapterFn(|_replay| Full::default());
         let request = Request::post("/a.B/C").body(Full::from("message")).unwrap();
         let options = CallOptions::default();
-        let started = start::start(&shared, request, Retries::All, options, &adapter);
-        let Ok((mut started, Some(request))) = started else { panic!("the call does not start") };
+        let service = Arc::new(Mutex::new(Unavailable));
+        let started = start::start(&shared, request, Retries::All, options, &service, &adapter);
+        let Ok((mut call, Some(request))) = started else { panic!("the call does not start") };
         if !keeps_request {
-            started.retry_request.body = RetryBody::NotKept;
+            call.request.body = RetryBody::NotKept;
         }
         let first = Some(Unavailable.call(request));
-        let service = Arc::new(Mutex::new(Unavailable));
-        let response = ResponseFuture::started(started, first, service, adapter).await;
+        let response = ResponseFuture::started(call, first, adapter).await;
         response.unwrap().headers().clone()
     }
 

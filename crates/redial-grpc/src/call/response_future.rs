@@ -1,7 +1,6 @@
 //! The response future.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -13,10 +12,8 @@ use tower_service::Service;
 use super::failure::{CallFailure, CallResult};
 use super::pending::PendingCall;
 use super::response_body::ResponseBody;
-use super::start::StartedCall;
 use crate::client_adapter::ClientAdapter;
 use crate::response_status::{self, Head};
-use crate::sync::Mutex;
 use crate::{BoxError, transport_error};
 
 pin_project! {
@@ -61,14 +58,7 @@ where
     }
 
     /// A call, and its first attempt if that has started.
-    pub(crate) fn started(
-        call: StartedCall<B>,
-        first: Option<S::Future>,
-        retry_service: Arc<Mutex<S>>,
-        adapter: W,
-    ) -> Self {
-        let StartedCall { call, retry_request: request, wait_for_ready } = call;
-        let call = PendingCall { request, call, retry_service, wait_for_ready, retries: None };
+    pub(crate) fn started(call: PendingCall<S, B>, first: Option<S::Future>, adapter: W) -> Self {
         ResponseFuture { first, kind: Kind::Call(call), adapter }
     }
 

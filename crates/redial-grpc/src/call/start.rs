@@ -9,12 +9,14 @@ use http::Request;
 use http_body::Body;
 use redial_core::{CallParams, Command};
 use redial_service_config::Retries;
+use tower_service::Service;
 
 use super::attempt::FIRST;
 use super::buffered_message::BufferedMessage;
 use super::failure::{CallFailure, request_body_failed};
 use super::first_attempt::FirstAttemptCall;
 use super::initial_body::InitialBody;
+use super::pending::PendingCall;
 use super::recorder::Recording;
 use super::request_head::{RequestHead, RequestHeaders};
 use super::retry_request::{RetryBody, RetryRequest};
@@ -27,11 +29,12 @@ use crate::client_adapter::ClientAdapter;
 use crate::headers::PREVIOUS_ATTEMPTS;
 use crate::message_size::MessageSizeLimit;
 use crate::methods::PlanRef;
-use crate::observe::{SentBytes, SpanGuard};
+use crate::observe::SentBytes;
 use crate::options::CallOptions;
 use crate::replay_buffer::{Failure, Replay, ReplayBuffer};
 use crate::report::{CallReports, PolicyKind};
 use crate::shared::Shared;
+use crate::sync::Mutex;
 use crate::timeout::{self, TIMEOUT};
 
 /// Request extension of a call that had to wait for its config: its real start time. The `grpc-timeout`
@@ -39,26 +42,24 @@ use crate::timeout::{self, TIMEOUT};
 #[derive(Clone, Copy, Debug)]
 pub struct CallStartTime(pub tokio::time::Instant);
 
-/// A call that has started.
-pub(crate) struct StartedCall<B> {
-    pub(super) call: Call,
-    pub(super) retry_request: RetryRequest<B>,
-    pub(super) wait_for_ready: bool,
-}
+/// A call that has started, and the request of its first attempt.
+type Started<S, B> = (PendingCall<S, B>, Option<Request<B>>);
 
 /// Starts a call. Returns it with the request of its first attempt; without one if the deadline has
 /// already passed, which the future reports on its first poll.
 ///
 /// # Errors
 /// The request body failed before an attempt started.
-pub(crate) fn start<B>(
+pub(crate) fn start<S, B>(
     shared: &Arc<Shared>,
     mut request: Request<B>,
     retries: Retries,
     options: CallOptions,
+    retry_service: &Arc<Mutex<S>>,
     adapter: &impl ClientAdapter<B>,
-) -> Result<(StartedCall<B>, Option<Request<B>>), CallFailure>
+) -> Result<Started<S, B>, CallFailure>
 where
+    S: Service<Request<B>>,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BoxError>,
 {
@@ -104,19 +105,14 @@ where
             RetryBody::Stream(buffer)
         }
     };
-    let retry_request = RetryRequest { head, body };
-    let started = StartedCall { call, retry_request, wait_for_ready };
-    Ok((started, starts_first.then_some(request)))
-}
-
-impl<B> StartedCall<B> {
-    /// Enters the span of the first attempt.
-    pub(crate) fn enter_first_span(&self) -> Option<SpanGuard> {
-        match &self.call {
-            Call::Running(call) => Some(call.observer().enter_attempt_span(FIRST.attempt)),
-            _ => None,
-        }
-    }
+    let call = PendingCall {
+        request: RetryRequest { head, body },
+        call,
+        retry_service: retry_service.clone(),
+        wait_for_ready,
+        retries: None,
+    };
+    Ok((call, starts_first.then_some(request)))
 }
 
 impl Call {
