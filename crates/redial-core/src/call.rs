@@ -8,7 +8,8 @@
 //! - **Inputs** take the current time and change the state: [`Call::outcome`], [`Call::committed`],
 //!   [`Call::not_replayable`], [`Call::wake_once`], [`Call::answered`], [`Call::granted`],
 //!   [`Call::cancel`]. An input that arrives after the call has ended, or that the call no longer
-//!   waits for, is ignored; a late grant is refunded.
+//!   waits for, is ignored; a late grant is refunded. [`Call::superseded`] tells a driver whose
+//!   attempts run over a network that a timer takes the place of an outcome.
 //! - **Outputs**: [`Call::command`] returns the next action for the driver, [`Call::wake_at`] the
 //!   time at which to call [`Call::wake_once`].
 //! - **Queries** (`is_*`, [`Call::end`], [`Call::started`], ...) change nothing.
@@ -17,9 +18,22 @@
 //!
 //! After each input the driver runs commands from [`Call::command`] until it returns `None`, then
 //! sets its timer to [`Call::wake_at`]. [`PollLoop`] is that loop, and [`run_commands`] its part
-//! without timers: a [`Driver`] says how to ask a strategy and how to wait. Inputs with the same timestamp go in this order: outcomes,
-//! then [`Call::not_replayable`], then [`Call::wake_once`] (which checks the deadline before the
-//! other timers), then [`Call::cancel`] (decision P4).
+//! without timers: a [`Driver`] says how to ask a strategy and how to wait. Inputs with
+//! the same timestamp go in this order: outcomes, then [`Call::not_replayable`], then
+//! [`Call::wake_once`] (which checks the deadline before the other timers), then [`Call::cancel`]
+//! (decision P4).
+//!
+//! # What decides what
+//!
+//! | question | answered by |
+//! | --- | --- |
+//! | does a retry follow a retryable failure, and after which delay? | [`decide`](crate::decide()) |
+//! | when does a hedge start, and does a failure end a hedged call that is not committed? | `hedging.rs` |
+//! | is an attempt that was provably not processed repeated without being counted? | `transparent_retry.rs`, before the other two |
+//! | does a granted retry or hedge start now, and what if the throttle answers late? | `retry.rs` |
+//! | what does an attempt timeout do? | the policy's [`AttemptTimeoutAction`](crate::AttemptTimeoutAction), in `retry.rs` |
+//! | does the deadline or the attempt timeout take the place of a failure? | `superseded.rs` |
+//! | do a success, a failure that is not retryable, the deadline or a cancellation end the call? | `inputs.rs`: always |
 //!
 //! The state machine holds no values, errors or futures. The driver keeps those, indexed by slot.
 //!
@@ -42,12 +56,14 @@ mod first_attempt;
 mod hedging;
 mod inputs;
 mod retry;
+mod superseded;
 mod transparent_retry;
 
 pub use command::{Command, End, Start};
 pub use driver::{CallStep, Driver, PollLoop, PollStep, RunCommands, run_commands};
 pub use first_attempt::FirstAttempt;
 pub use hedging::HedgeDelay;
+pub use superseded::FailureCause;
 
 use alloc::vec::Vec;
 use core::ops::{Deref, Index, IndexMut};
@@ -397,6 +413,13 @@ impl<P: Deref<Target = Policy>> Call<P> {
     #[must_use]
     pub const fn is_committed(&self) -> bool {
         self.counters.committed
+    }
+
+    /// Whether the request can be sent again: the call is not committed, and
+    /// [`Call::not_replayable`] has not been reported.
+    #[must_use]
+    pub const fn is_replayable(&self) -> bool {
+        !self.counters.committed && !self.not_replayable
     }
 
     /// Whether the call waits for a deferred answer of the throttle

@@ -7,10 +7,11 @@
 //!
 //! - [`Rules`] are the settings of a policy as plain data; a [`Policy`] is a set of rules that
 //!   passed validation.
-//! - [`decide`] takes one failure and returns one [`Verdict`]: retry after a delay, or stop for a
-//!   reason. Decision P9 fixes the order in which reasons are checked.
+//! - [`decide`] takes one failure of a retried call and returns one [`Verdict`]: retry after a delay,
+//!   or stop for a reason. Decision P9 fixes the order in which reasons are checked.
 //! - [`Call`] is the state machine of one call: concurrent attempts, timers, commit, transparent
-//!   retries and strategies. [`CallCounters`] is the state of a call that needs none of those, and
+//!   retries and strategies. It calls [`decide`] for retries, and decides itself about hedges,
+//!   transparent retries and timers. [`CallCounters`] is the state of a call that needs none of those, and
 //!   [`FirstAttempt`] is a call that has not needed its state machine yet.
 //! - [`Environment`] provides random draws and throttle tokens to a call; [`CallEnvironment`] is
 //!   the standard implementation.
@@ -56,8 +57,8 @@ mod time;
 
 pub use backoff::{Backoff, CONTROLLED, Step};
 pub use call::{
-    Call, CallParams, CallStep, Command, Driver, End, FirstAttempt, HedgeDelay, LIVE_MAX, PollLoop,
-    PollStep, RunCommands, Start, run_commands,
+    Call, CallParams, CallStep, Command, Driver, End, FailureCause, FirstAttempt, HedgeDelay,
+    LIVE_MAX, PollLoop, PollStep, RunCommands, Start, run_commands,
 };
 pub use counters::CallCounters;
 pub use decide::{Advice, Verdict, decide};

@@ -156,7 +156,7 @@ pin_project! {
             started_at: Instant,
             call: Option<(RetryService<BalancedService>, Request<Body>)>,
         },
-        Calling { #[pin] future: ResponseFuture<BalancedService, Body, Tonic, BalancedBody> },
+        Calling { #[pin] future: ResponseFuture<BalancedService, Body, Tonic> },
     }
 }
 

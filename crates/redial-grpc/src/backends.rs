@@ -2,12 +2,7 @@
 //!
 //! A balancer reads the list and records its pick under one lock, so that hedges that start at the same
 //! time see each other's backend.
-//!
-//! Lists are pooled per thread: most calls record one backend and never read the list, and a list of
-//! their own would cost each of them two allocations. Invariant: a pooled list is empty and has no
-//! other owner.
 
-use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -15,14 +10,6 @@ use crate::sync::{Mutex, lock};
 
 /// Maximum number of backends remembered per call; the least recently used one is evicted first.
 pub const USED_BACKENDS_MAX: usize = 64;
-
-/// Maximum number of empty lists that a thread pools. A list keeps its capacity: about 4 KiB per
-/// thread in practice, at most 40 KiB.
-const KEPT_MAX: usize = 64;
-
-thread_local! {
-    static FREE: RefCell<Vec<UsedBackends>> = const { RefCell::new(Vec::new()) };
-}
 
 /// Identifies a backend to a balancer. The number must be unique among the balancer's backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -145,13 +132,9 @@ impl UsedBackends {
         UsedBackends::default()
     }
 
-    /// The list that the application put into the request's extensions, or an empty pooled list.
+    /// The list that the application put into the request's extensions, or an empty one.
     pub(crate) fn of(extensions: &http::Extensions) -> UsedBackends {
-        if let Some(used) = extensions.get::<UsedBackends>() {
-            return used.clone();
-        }
-        let free = FREE.try_with(|free| free.try_borrow_mut().ok()?.pop()).ok().flatten();
-        free.unwrap_or_default()
+        extensions.get::<UsedBackends>().cloned().unwrap_or_default()
     }
 
     /// A handle to the same list for the request of `attempt`.
@@ -198,28 +181,6 @@ impl UsedBackends {
             names.remove(0);
         }
         names.push((self.attempt, name.into()));
-    }
-
-    /// Returns the list to the pool, unless another handle still refers to it.
-    pub(crate) fn return_to_pool(mut self) {
-        if Arc::get_mut(&mut self.uses).is_none() {
-            return;
-        }
-        self.attempt = 0;
-        {
-            let mut uses = lock(&self.uses);
-            uses.ids.clear();
-            uses.names.clear();
-            uses.waits.clear();
-        }
-        // The thread may be exiting and have destroyed its pool; then the list is simply freed.
-        let _ = FREE.try_with(|free| {
-            if let Ok(mut free) = free.try_borrow_mut()
-                && free.len() < KEPT_MAX
-            {
-                free.push(self);
-            }
-        });
     }
 
     /// Calls `pick` with the backends used so far, the least recently used first, and records its choice.
@@ -284,24 +245,6 @@ mod tests {
     }
 
     #[test]
-    fn used_backends_lists_are_pooled_when_unshared() {
-        let begin = || UsedBackends::of(&http::Extensions::new());
-        let is = |one: &UsedBackends, other: *const _| std::ptr::eq(&*one.uses, other);
-        let used = begin();
-        used.record(BackendId::new(1));
-        let (first, held) = (Arc::as_ptr(&used.uses), used.clone());
-        used.return_to_pool();
-        assert!(!is(&begin(), first), "another handle exists");
-        assert_eq!(held.to_vec(), [BackendId::new(1)], "its contents are unchanged");
-        held.return_to_pool();
-        let again = begin();
-        assert!(is(&again, first) && again.to_vec().is_empty());
-        let many: Vec<_> = (0..=KEPT_MAX).map(|_| begin()).collect();
-        many.into_iter().for_each(UsedBackends::return_to_pool);
-        assert_eq!(FREE.with_borrow(Vec::len), KEPT_MAX, "one more is freed");
-    }
-
-    #[test]
     fn used_backends_names_are_bounded_per_call() {
         let used = UsedBackends::new();
         let most = USED_BACKENDS_MAX as u32;
@@ -310,8 +253,6 @@ mod tests {
         assert_eq!(used.name_of(1), None, "the oldest is evicted");
         assert_eq!(used.name_of(2).as_deref(), Some("b"), "the most recent pick counts");
         assert_eq!(used.name_of(most).as_deref(), Some("a"));
-        used.return_to_pool();
-        assert_eq!(UsedBackends::of(&http::Extensions::new()).name_of(2), None);
     }
 
     #[test]

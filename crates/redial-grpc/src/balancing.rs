@@ -1,8 +1,8 @@
 //! Internal interface for `redial-grpc-balance`, without semver guarantees: the balanced channel must
 //! classify responses and errors exactly as the layer above it does.
 
+pub use crate::call::CallStartTime;
 pub use crate::response_status::{Head, head, trailers};
-pub use crate::service::CallStartTime;
 pub use crate::unreachable::ConnectionEnded;
 
 /// Classification of transport errors.

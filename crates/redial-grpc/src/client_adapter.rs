@@ -9,10 +9,10 @@ use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Body;
 use redial_service_config::Code;
 
+use crate::attempt_stamp;
+use crate::headers::{MESSAGE, STATUS};
 use crate::replay_buffer::Replay;
 use crate::report::CallReport;
-use crate::request_head::{PREVIOUS_ATTEMPTS, previous_attempts_header};
-use crate::response_status::{MESSAGE, STATUS};
 use crate::{BoxError, transport_error};
 
 /// Adapts the layer to a gRPC client library. [`Tonic`] is the adapter for tonic; for another version
@@ -91,9 +91,7 @@ impl LocalStatus {
         let mut headers = HeaderMap::new();
         headers.insert(STATUS, HeaderValue::from(u16::from(self.code.number())));
         headers.insert(MESSAGE, encode_message(&self.message));
-        if let Some(previous) = previous_attempts_header(self.attempts) {
-            headers.insert(PREVIOUS_ATTEMPTS, previous);
-        }
+        attempt_stamp::stamp_headers(&mut headers, self.attempts);
         headers
     }
 }
@@ -135,7 +133,7 @@ impl ClientAdapter<tonic::body::Body> for Tonic {
             (None, Some(source)) if !is_own_status => status.set_source(source.into()),
             (None, _) => &mut status,
         };
-        Err(with_attempt_count(status, local.attempts))
+        Err(attempt_stamp::stamp_error(status.into(), local.attempts))
     }
 
     /// The [`tonic::Status`] read from these headers, with the report as its source.
@@ -149,35 +147,11 @@ impl ClientAdapter<tonic::body::Body> for Tonic {
     /// with the number of attempts in its metadata.
     fn failed(&self, error: BoxError, attempts: u32) -> BoxError {
         if attempts > 1 {
-            with_attempt_count(tonic::Status::from_error(error), attempts)
+            attempt_stamp::stamp_error(tonic::Status::from_error(error).into(), attempts)
         } else {
             error
         }
     }
-}
-
-/// Adds the number of previous attempts to the status (G30).
-#[cfg(feature = "tonic")]
-fn with_attempt_count(mut status: tonic::Status, attempts: u32) -> BoxError {
-    if attempts > 1 {
-        let previous = tonic::metadata::MetadataValue::from(attempts - 1);
-        status.metadata_mut().insert("grpc-previous-rpc-attempts", previous);
-    }
-    Box::new(status)
-}
-
-/// The same for the error of a started response, if it is a status.
-#[cfg(feature = "tonic")]
-pub(crate) fn error_with_attempt_count(error: BoxError, attempts: u32) -> BoxError {
-    match error.downcast::<tonic::Status>() {
-        Ok(status) => with_attempt_count(*status, attempts),
-        Err(error) => error,
-    }
-}
-
-#[cfg(not(feature = "tonic"))]
-pub(crate) fn error_with_attempt_count(error: BoxError, _attempts: u32) -> BoxError {
-    error
 }
 
 /// An adapter that wraps bodies with a function.

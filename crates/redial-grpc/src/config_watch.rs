@@ -20,10 +20,10 @@ use std::time::Duration;
 use redial_service_config::{Problem, ServiceConfig};
 use tokio::time::Instant;
 
+use crate::clock::after;
 use crate::config_file::{self, ConfigFileError, FileProblem};
 use crate::control::Control;
 use crate::shared::Shared;
-use crate::timer::after;
 
 /// The minimum interval between two checks of a file; shorter intervals are raised to it.
 pub const WATCH_MIN: Duration = Duration::from_millis(10);

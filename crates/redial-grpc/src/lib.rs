@@ -101,24 +101,20 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod attempt;
+mod attempt_stamp;
 mod backends;
 #[doc(hidden)]
 pub mod balancing;
-mod body;
 mod buffer_limits;
-mod buffered_message;
-mod call_pool;
-mod call_result;
-mod call_state;
+mod call;
 mod client_adapter;
+mod clock;
 mod config_file;
 mod config_watch;
 mod control;
-mod future;
+mod headers;
 #[cfg(feature = "tonic")]
 pub mod inbound_attempt;
-mod initial_body;
 mod layer;
 mod message_size;
 mod methods;
@@ -126,29 +122,24 @@ mod methods;
 mod models;
 mod observe;
 mod options;
-mod pending_call;
 mod replay_buffer;
 mod report;
-mod request_head;
 mod response_status;
-mod running_call;
 mod service;
 mod shared;
 mod statistics;
 mod sync;
 mod throttle;
 pub mod timeout;
-mod timer;
 mod transport_error;
 mod unreachable;
 
 pub use backends::{BackendId, USED_BACKENDS_MAX, UsedBackends};
-pub use body::ResponseBody;
+pub use call::{ResponseBody, ResponseFuture};
 pub use client_adapter::{AdapterFn, ClientAdapter, LocalStatus, Tonic};
 pub use config_file::ConfigFileError;
 pub use config_watch::{ConfigWatch, WATCH_MIN};
 pub use control::Control;
-pub use future::ResponseFuture;
 pub use layer::{RetryLayer, RetryLayerBuilder};
 pub use methods::METHODS_MAX;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]

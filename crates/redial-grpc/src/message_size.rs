@@ -24,7 +24,6 @@ pub(crate) struct Framing {
 
 impl Framing {
     /// Number of payload bytes among the next bytes of the stream.
-    #[cfg(any(test, feature = "metrics", feature = "opentelemetry"))]
     pub(crate) fn payload(&mut self, bytes: &[u8]) -> u64 {
         self.scan(bytes, |_, _| Ok::<_, std::convert::Infallible>(()))
             .unwrap_or_else(|it| match it {})

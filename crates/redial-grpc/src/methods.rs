@@ -13,8 +13,8 @@ use redial_service_config::{
     AttemptTimeout, ClientOptions, MethodConfig, Plan, Retries, ServiceConfig,
 };
 
+use crate::call::DefaultHead;
 use crate::report::PolicyKind;
-use crate::request_head::DefaultHead;
 use crate::statistics::MethodCounters;
 use crate::sync::{ArcSwap, Mutex, lock};
 
@@ -202,7 +202,6 @@ impl Methods {
         }
     }
 
-    #[cold]
     fn first_call(&self, this: &ArcSwap<Methods>, path: &str, all: &Counters) -> Arc<Method> {
         let entry = self.active.config.lookup(path);
         let plans = entry.and_then(|entry| self.active.entries.get(entry));

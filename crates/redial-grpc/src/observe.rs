@@ -1,15 +1,15 @@
 //! Observability of calls: metrics, spans and events.
 //!
 //! Everything is derived from the events of the state machine, plus status codes and byte counts,
-//! which only this layer knows.
+//! which only this layer knows. There is one [`Observer`]; the features of the crate only choose its
+//! sinks (`sink.rs`). A sink whose feature is off is [`NoSink`](sink::NoSink), which does nothing.
 //!
-//! No overhead when the features are off or nothing is enabled: without the features all types in
-//! here are empty, and a call that is not observed keeps no state. Events carry their timestamps, so
-//! this module reads no clock.
+//! A call that is not observed keeps no state. Events carry their timestamps, so this module reads no
+//! clock.
 
+mod call_events;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 mod call_metrics;
-#[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
 mod call_tracker;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 mod gauge;
@@ -20,17 +20,11 @@ mod metric;
 #[cfg(feature = "metrics")]
 mod metrics_facade;
 mod metrics_options;
-#[cfg(all(feature = "tracing", not(any(feature = "metrics", feature = "opentelemetry"))))]
-mod noop_metrics;
-#[cfg(not(any(feature = "metrics", feature = "opentelemetry", feature = "tracing")))]
-mod noop_observer;
-#[cfg(all(any(feature = "metrics", feature = "opentelemetry"), not(feature = "tracing")))]
-mod noop_spans;
-#[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
 mod observer;
 #[cfg(feature = "opentelemetry")]
 mod otel_instruments;
 mod sent_bytes;
+mod sink;
 #[cfg(feature = "tracing")]
 mod spans;
 
@@ -43,12 +37,5 @@ pub(crate) use labels::MethodLabels;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 pub use metric::Metric;
 pub(crate) use metrics_options::MetricsOptions;
-#[cfg(not(any(feature = "metrics", feature = "opentelemetry", feature = "tracing")))]
-pub(crate) use noop_observer::{Observer, ObserverFactory, SpanGuard};
-#[cfg(all(any(feature = "metrics", feature = "opentelemetry"), not(feature = "tracing")))]
-pub(crate) use noop_spans::SpanGuard;
-#[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
-pub(crate) use observer::{Observer, ObserverFactory};
+pub(crate) use observer::{Observer, ObserverFactory, SpanGuard};
 pub(crate) use sent_bytes::SentBytes;
-#[cfg(feature = "tracing")]
-pub(crate) use spans::SpanGuard;

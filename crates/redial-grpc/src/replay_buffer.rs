@@ -38,8 +38,8 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 use redial_service_config::Code;
 
-use crate::body::request_too_large;
 use crate::buffer_limits::Reservation;
+use crate::call::request_too_large;
 use crate::message_size::{MessageSizeLimit, TooLarge};
 use crate::sync::{Mutex, lock};
 use crate::{BoxError, transport_error};
@@ -67,6 +67,8 @@ pub(crate) enum Failure {
     Body(BoxError),
     /// It contains a message over the size limit of the config (G41).
     TooLarge(TooLarge),
+    /// A frame would be lost because of a bug in this module.
+    Internal,
 }
 
 impl Failure {
@@ -75,6 +77,7 @@ impl Failure {
         match self {
             Failure::Body(error) => transport_error::application_code(&**error),
             Failure::TooLarge(_) => Code::ResourceExhausted,
+            Failure::Internal => Code::Internal,
         }
     }
 
@@ -83,6 +86,9 @@ impl Failure {
         match self {
             Failure::Body(error) => transport_error::chain_text(&**error),
             Failure::TooLarge(too_large) => request_too_large(*too_large).1,
+            Failure::Internal => {
+                "a frame of the request was lost (a bug in redial-grpc)".to_owned()
+            }
         }
     }
 }
@@ -118,8 +124,8 @@ struct Inner<B> {
     /// A reader waits because another one is polling the source.
     reader_waiting: bool,
     frames: VecDeque<Bytes>,
-    /// Index of the first buffered frame.
-    first: u64,
+    /// How many frames are gone, which the committed attempt has read.
+    freed: u64,
     /// A frame over the limit, which waits for commit.
     overflow: Option<Bytes>,
     /// The attempt that the call is committed to.
@@ -171,7 +177,7 @@ where
             source: Some(source),
             reader_waiting: false,
             frames,
-            first: 0,
+            freed: 0,
             overflow: None,
             committed: None,
             open: Vec::new(),
@@ -215,7 +221,7 @@ where
         Signal::None
     }
 
-    fn read(&self, attempt: u32, next: &mut u64, cx: &mut Context<'_>) -> (Poll<Read>, Deferred) {
+    fn read(&self, attempt: u32, cx: &mut Context<'_>) -> (Poll<Read>, Deferred) {
         let mut deferred = Deferred::default();
         let mut guard = lock(&self.inner);
         // A frame with data takes two iterations: one to poll the source, one to return it.
@@ -224,11 +230,10 @@ where
             let Some(index) = inner.open.iter().position(|it| it.attempt == attempt) else {
                 return (Poll::Ready(Read::EndedEarly(EarlyEnd::Cancelled)), deferred);
             };
-            inner.open[index].written = *next;
-            if let Some(bytes) = inner.frame(*next) {
-                *next += 1;
-                inner.open[index].next = *next;
-                let last = inner.end == Some(End::HalfClosed) && *next == inner.written();
+            inner.open[index].written = inner.open[index].next;
+            if let Some(bytes) = inner.next_frame(index) {
+                let next = inner.open[index].next;
+                let last = inner.end == Some(End::HalfClosed) && next == inner.frames_read();
                 return (Poll::Ready(Read::Frame(bytes, last)), deferred);
             }
             match inner.end {
@@ -284,7 +289,8 @@ where
 }
 
 impl<B> ReplayBuffer<B> {
-    /// Commits to this attempt: cancels the other readers and frees the frames that it has read.
+    /// Commits to this attempt: cancels the other readers and frees the frames that it has read. Only the
+    /// first commit has an effect.
     pub(crate) fn commit(&self, attempt: u32) {
         let mut guard = lock(&self.inner);
         let inner = &mut *guard;
@@ -294,12 +300,17 @@ impl<B> ReplayBuffer<B> {
             inner.open.retain(|it| it.attempt == attempt);
             inner.reservation.release();
             freed = Some(match inner.open.first() {
-                Some(committed) => (None, inner.take_sent(committed.next), None, None),
+                Some(committed) => {
+                    let next = committed.next;
+                    (None, inner.take_read(next), None, None)
+                }
                 None => inner.release(),
             });
         }
         drop(guard);
-        self.reader_wakers.wake_all();
+        if freed.is_some() {
+            self.reader_wakers.wake_all();
+        }
         drop(freed);
     }
 
@@ -334,30 +345,32 @@ impl<B> Inner<B> {
         self.overflow.is_some() && self.committed.is_none()
     }
 
-    /// Number of frames of the whole body, once it has ended.
-    fn written(&self) -> u64 {
-        debug_assert!(self.overflow.is_none(), "the body cannot end before its overflow frame");
-        self.first + self.frames.len() as u64
+    /// Number of frames that were read from the source.
+    fn frames_read(&self) -> u64 {
+        self.freed + self.frames.len() as u64 + u64::from(self.overflow.is_some())
     }
 
-    /// The frame with this index, if it is buffered.
-    fn frame(&mut self, frame_index: u64) -> Option<Bytes> {
-        let index = usize::try_from(frame_index.checked_sub(self.first)?).ok()?;
-        if self.committed.is_none() {
-            return self.frames.get(index).cloned();
-        }
-        debug_assert!(index == 0, "frames that the committed attempt has read are freed");
-        let bytes = self.frames.pop_front().or_else(|| self.overflow.take())?;
-        self.first += 1;
+    /// The next frame of the open attempt at this index, if it is buffered.
+    fn next_frame(&mut self, index: usize) -> Option<Bytes> {
+        let progress = &mut self.open[index];
+        let bytes = if self.committed.is_some() {
+            // Only the committed attempt is open, and the frames that it has read are freed.
+            let bytes = self.frames.pop_front().or_else(|| self.overflow.take())?;
+            self.freed += 1;
+            bytes
+        } else {
+            // Nothing is freed before the commit.
+            self.frames.get(usize::try_from(progress.next).ok()?)?.clone()
+        };
+        progress.next += 1;
         Some(bytes)
     }
 
-    /// Takes the frames before `index`, which the committed attempt has read, with their capacity.
-    fn take_sent(&mut self, index: u64) -> VecDeque<Bytes> {
-        debug_assert!(self.first == 0, "frames were freed before commit");
-        let sent = usize::try_from(index).unwrap_or(usize::MAX);
-        let rest = self.frames.split_off(sent.min(self.frames.len()));
-        self.first = index;
+    /// Takes the frames that the committed attempt has read, with their capacity.
+    fn take_read(&mut self, next: u64) -> VecDeque<Bytes> {
+        let read = usize::try_from(next).unwrap_or(usize::MAX).min(self.frames.len());
+        let rest = self.frames.split_off(read);
+        self.freed = read as u64;
         std::mem::replace(&mut self.frames, rest)
     }
 
@@ -383,10 +396,11 @@ impl<B> Inner<B> {
             self.fail(Failure::TooLarge(too_large));
             return Some(bytes);
         }
-        debug_assert!(
-            self.overflow.is_none(),
-            "the source was polled while a frame waits for commit"
-        );
+        if self.overflow.is_some() {
+            // The source is not polled while a frame waits for the commit.
+            self.fail(Failure::Internal);
+            return Some(bytes);
+        }
         // After commit frames pass through and are not counted.
         if self.committed.is_some() || self.reservation.add(bytes.len() as u64) {
             self.frames.push_back(bytes);

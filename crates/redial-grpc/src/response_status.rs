@@ -1,17 +1,12 @@
 //! Reads the gRPC status from response headers and trailers (decision G6).
 
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use percent_encoding::percent_decode;
-use redial_service_config::Code;
-use redial_service_config::{PUSHBACK_HEADER, Pushback};
+use redial_service_config::{Code, PUSHBACK_HEADER, Pushback};
 
 use crate::client_adapter;
-
-pub(crate) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-pub(crate) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-const PUSHBACK: HeaderName = HeaderName::from_static(PUSHBACK_HEADER);
-const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+use crate::headers::{DETAILS, GrpcHeader, MESSAGE, PUSHBACK, STATUS, is_grpc, parse_status, scan};
 
 /// The kind of response, determined from its headers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,19 +20,13 @@ pub enum Head {
     NotGrpc(Code, Pushback),
 }
 
-impl Head {
-    pub(crate) fn is_ok(self) -> bool {
-        matches!(self, Head::Status(Code::Ok, _))
-    }
-}
-
 /// Classifies a response by its headers.
 pub fn head<B>(response: &Response<B>) -> Head {
     let found = StatusHeaders::of(response.headers());
     // A status in the headers means Trailers-Only, with or without END_STREAM.
     match found.status {
         Some(code) => Head::Status(code, found.pushback(response.headers())),
-        None if response.status() == StatusCode::OK && found.grpc => Head::Headers,
+        None if response.status() == StatusCode::OK && found.is_grpc => Head::Headers,
         None => {
             Head::NotGrpc(code_from_http(response.status()), found.pushback(response.headers()))
         }
@@ -45,12 +34,10 @@ pub fn head<B>(response: &Response<B>) -> Head {
 }
 
 /// Whether it is certainly a gRPC response, which the client can interpret itself.
-#[inline]
 pub(crate) fn is_plain<B>(response: &Response<B>) -> bool {
-    let is_grpc = |(name, value): (&HeaderName, &HeaderValue)| {
-        *name == CONTENT_TYPE && is_grpc(value.as_bytes())
-    };
-    response.status() == StatusCode::OK && response.headers().iter().any(is_grpc)
+    response.status() == StatusCode::OK
+        && scan(response.headers())
+            .any(|(header, value)| header == GrpcHeader::ContentType && is_grpc(value))
 }
 
 /// Writes the derived status into a non-gRPC response. Otherwise a client would try to decode its body
@@ -98,6 +85,7 @@ fn malformed_pushback(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Contents of response trailers.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Trailers {
     pub(crate) code: Code,
     pub(crate) pushback: Pushback,
@@ -106,11 +94,10 @@ pub(crate) struct Trailers {
 }
 
 /// Reads trailers, with a default for a missing status.
-#[inline]
 pub(crate) fn trailers_with_default(trailers: &HeaderMap, default: Code) -> Trailers {
     let found = StatusHeaders::of(trailers);
     let code = found.status.unwrap_or(default);
-    Trailers { code, pushback: found.pushback(trailers), details: found.details }
+    Trailers { code, pushback: found.pushback(trailers), details: found.has_details }
 }
 
 /// Reads trailers; a missing status is UNKNOWN.
@@ -120,7 +107,6 @@ pub fn trailers(trailers: &HeaderMap) -> (Code, Pushback) {
 }
 
 /// Removes status details that are not valid base64: tonic panics on them.
-#[cold]
 pub(crate) fn drop_invalid_details(headers: &mut HeaderMap) {
     if headers.get_all(DETAILS).iter().any(|details| !is_base64(details.as_bytes())) {
         headers.remove(DETAILS);
@@ -151,66 +137,39 @@ fn is_base64(text: &[u8]) -> bool {
     }
 }
 
-/// Statics for comparison: a constant would be constructed and dropped at each use.
-static STATUS_NAME: HeaderName = STATUS;
-static PUSHBACK_NAME: HeaderName = PUSHBACK;
-static DETAILS_NAME: HeaderName = DETAILS;
-
-/// The headers or trailers that matter to this layer. One pass over all of them is cheaper than separate
-/// lookups: there are few, and hashing a name costs more than comparing it.
+/// What response headers or trailers say about the status.
 #[derive(Default)]
 struct StatusHeaders {
+    /// The first status.
     status: Option<Code>,
-    pushback: bool,
-    details: bool,
-    grpc: bool,
+    has_pushback: bool,
+    has_details: bool,
+    is_grpc: bool,
 }
 
 impl StatusHeaders {
-    #[inline]
     fn of(headers: &HeaderMap) -> Self {
         let mut found = StatusHeaders::default();
-        for (name, value) in headers {
-            match *name {
-                CONTENT_TYPE => found.grpc |= is_grpc(value.as_bytes()),
-                ref name if *name == STATUS_NAME => {
-                    found.status = found.status.or_else(|| Some(status(value.as_bytes())));
+        for (header, value) in scan(headers) {
+            match header {
+                GrpcHeader::ContentType => found.is_grpc |= is_grpc(value),
+                GrpcHeader::Status => {
+                    found.status = found.status.or_else(|| Some(parse_status(value)));
                 }
-                ref name if *name == PUSHBACK_NAME => found.pushback = true,
-                ref name if *name == DETAILS_NAME => found.details = true,
-                _ => {}
+                GrpcHeader::Pushback => found.has_pushback = true,
+                GrpcHeader::Details => found.has_details = true,
+                GrpcHeader::Te | GrpcHeader::Timeout | GrpcHeader::PreviousAttempts => {}
             }
         }
         found
     }
 
-    #[inline]
     fn pushback(&self, headers: &HeaderMap) -> Pushback {
-        if self.pushback { parse_pushback(headers) } else { Pushback::None }
+        if !self.has_pushback {
+            return Pushback::None;
+        }
+        Pushback::parse(headers.get_all(PUSHBACK).iter().map(HeaderValue::as_bytes))
     }
-}
-
-/// Whether this is a gRPC content type. Media types are case-insensitive (RFC 9110, 8.3.1).
-fn is_grpc(kind: &[u8]) -> bool {
-    const GRPC: &[u8] = b"application/grpc";
-    // Fast path for the usual lower-case form.
-    kind.starts_with(GRPC)
-        || kind.get(..GRPC.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(GRPC))
-}
-
-#[cold]
-fn parse_pushback(headers: &HeaderMap) -> Pushback {
-    Pushback::parse(headers.get_all(PUSHBACK).iter().map(HeaderValue::as_bytes))
-}
-
-/// Parses `grpc-status`; a malformed value is UNKNOWN.
-fn status(text: &[u8]) -> Code {
-    let number = match text {
-        [digit @ b'0'..=b'9'] => Some(i64::from(digit - b'0')),
-        [b'1', digit @ b'0'..=b'9'] => Some(10 + i64::from(digit - b'0')),
-        _ => None,
-    };
-    number.and_then(Code::from_number).unwrap_or(Code::Unknown)
 }
 
 /// The table of gRPC's "HTTP to gRPC Status Code Mapping", for responses of proxies.

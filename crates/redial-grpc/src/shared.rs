@@ -7,13 +7,13 @@ use http::Extensions;
 use redial_service_config::{ClientOptions, Retries, ServiceConfig};
 
 use crate::buffer_limits::BufferLimit;
+use crate::clock::Clock;
 use crate::layer::RetryLayerBuilder;
 use crate::methods::{Counters, Method, Methods};
 use crate::observe::ObserverFactory;
 use crate::report::{CallReports, MessageFilter};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, Mutex, Ordering, lock};
 use crate::throttle::Server;
-use crate::timer::Clock;
 
 /// State shared by a layer, its clones and its services.
 pub(crate) struct Shared {

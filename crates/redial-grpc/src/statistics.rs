@@ -109,7 +109,6 @@ pub(crate) struct CallTally {
 
 impl CallTally {
     /// Calls `count` for each statistics event that follows from this event.
-    #[inline]
     pub(crate) fn record(
         &mut self,
         event: &Event,

@@ -136,11 +136,11 @@ fn allocations_of_distinct_backends(retries: Retries) -> u64 {
 }
 
 #[test]
-fn allocations_of_distinct_backends_are_one_extension() {
+fn allocations_of_distinct_backends_are_a_list_and_an_extension() {
     assert_eq!(
         allocations_of_distinct_backends(Retries::All),
-        1,
-        "the box that extensions put a value into"
+        3,
+        "the list, its first entry, and the box that extensions put a value into"
     );
     assert_eq!(allocations_of_distinct_backends(Retries::Off), 0, "there is no other attempt");
 }

@@ -8,6 +8,7 @@
 //! the state machine from the start.
 
 use core::ops::Deref;
+use core::time::Duration;
 
 use super::{Call, CallParams, Command};
 use crate::throttle::Bucket;
@@ -33,8 +34,10 @@ use crate::{Environment, Policy};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstAttempt {
-    params: CallParams,
+    deadline: Option<Duration>,
     start: Ns,
+    idempotent: bool,
+    uses_strategy: bool,
     committed: bool,
 }
 
@@ -46,16 +49,25 @@ impl FirstAttempt {
     #[inline]
     #[must_use]
     pub fn of(policy: &Policy, params: CallParams, start: Ns) -> Option<FirstAttempt> {
-        let expired = policy.deadline(start, params.deadline) <= start;
-        let lazy = !expired && !params.not_replayable && params.hedge.is_none();
-        lazy.then_some(FirstAttempt { params, start, committed: false })
+        let CallParams {
+            deadline,
+            idempotent,
+            not_replayable,
+            ends_at_attempt_timeout,
+            uses_strategy,
+            hedge,
+        } = params;
+        let expired = policy.deadline(start, deadline) <= start;
+        let lazy = !expired && !not_replayable && !ends_at_attempt_timeout && hedge.is_none();
+        let committed = false;
+        lazy.then_some(FirstAttempt { deadline, start, idempotent, uses_strategy, committed })
     }
 
     /// When the first timer of the call fires (a hedge, the attempt timeout or the deadline);
     /// [`NEVER`](crate::NEVER) without one. The state machine is needed from then on.
     #[must_use]
     pub fn wake_at(&self, policy: &Policy) -> Ns {
-        policy.first_wake_at(self.start).min(policy.deadline(self.start, self.params.deadline))
+        policy.first_wake_at(self.start).min(policy.deadline(self.start, self.deadline))
     }
 
     /// Commits the call to this attempt because its response has started (decision G6).
@@ -75,7 +87,9 @@ impl FirstAttempt {
     where
         P: Deref<Target = Policy>,
     {
-        let mut call = Call::begin(policy, self.params, self.start, env);
+        let FirstAttempt { deadline, idempotent, uses_strategy, .. } = self;
+        let params = CallParams { deadline, idempotent, uses_strategy, ..CallParams::default() };
+        let mut call = Call::begin(policy, params, self.start, env);
         let started = call.command(env);
         debug_assert!(matches!(started, Some(Command::Start(_))), "a call without a first attempt");
         if self.committed {

@@ -1,10 +1,7 @@
 //! The header `grpc-previous-rpc-attempts` (A6, "Exposed Retry Metadata").
 
-use http::HeaderName;
-
 use super::Headers;
-
-const PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc-attempts");
+use crate::headers::PREVIOUS_ATTEMPTS;
 
 /// Number of previous attempts of the same call, as sent by the client.
 ///

@@ -14,12 +14,16 @@ use crate::observe::call_tracker::Observation;
 use crate::observe::labels::Labels;
 use crate::observe::metric::{Metric, Value};
 use crate::observe::sent_bytes::{ByteCount, SentBytes};
+use crate::observe::sink::{CallSink, LayerSink, NoGuard};
 use crate::shared::Shared;
 use crate::statistics::StatisticsEvent;
 
-/// Destinations of a layer's metrics.
+/// Destinations of a layer's metrics; `None` if no sink is configured.
 #[derive(Debug)]
-pub(crate) struct MetricSinks {
+pub(crate) struct MetricSinks(Option<Arc<Sinks>>);
+
+#[derive(Debug)]
+pub(crate) struct Sinks {
     target: Option<Arc<str>>,
     #[cfg(feature = "metrics")]
     facade: bool,
@@ -27,39 +31,53 @@ pub(crate) struct MetricSinks {
     instruments: Option<super::otel_instruments::Instruments>,
 }
 
-impl MetricSinks {
-    /// `None` if no sink is configured.
-    pub(crate) fn new(metrics_options: &MetricsOptions, server: Option<&str>) -> Option<Arc<Self>> {
-        let sinks = MetricSinks {
+impl LayerSink for MetricSinks {
+    type Call = CallMetrics;
+
+    fn new(options: &MetricsOptions, server: Option<&str>) -> Self {
+        let sinks = Sinks {
             target: server.map(Arc::from),
             #[cfg(feature = "metrics")]
-            facade: metrics_options.facade,
+            facade: options.facade,
             #[cfg(feature = "opentelemetry")]
-            instruments: metrics_options
-                .meter
-                .as_ref()
-                .map(super::otel_instruments::Instruments::new),
+            instruments: options.meter.as_ref().map(super::otel_instruments::Instruments::new),
         };
         #[cfg(feature = "metrics")]
         if sinks.facade {
             super::metrics_facade::describe();
-            return Some(Arc::new(sinks));
         }
-        #[cfg(feature = "opentelemetry")]
-        if sinks.instruments.is_some() {
-            return Some(Arc::new(sinks));
-        }
-        None
+        MetricSinks(sinks.is_configured().then(|| Arc::new(sinks)))
     }
 
-    /// Sets the gauges of sinks that cannot read them on collection.
-    pub(crate) fn set_gauges(&self, shared: &Shared) {
+    fn is_enabled(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn set_gauges(&self, shared: &Shared) {
         #[cfg(feature = "metrics")]
-        if self.facade {
+        if self.0.as_ref().is_some_and(|sinks| sinks.facade) {
             super::metrics_facade::set_gauges(shared);
         }
         #[cfg(not(feature = "metrics"))]
         let _ = shared;
+    }
+
+    fn begin(&self, method: &PlanRef, _path: &str) -> Option<CallMetrics> {
+        self.0.as_ref().map(|sinks| CallMetrics::new(sinks, method))
+    }
+}
+
+impl Sinks {
+    fn is_configured(&self) -> bool {
+        #[cfg(feature = "metrics")]
+        if self.facade {
+            return true;
+        }
+        #[cfg(feature = "opentelemetry")]
+        if self.instruments.is_some() {
+            return true;
+        }
+        false
     }
 
     /// The labels of a method's metrics for each sink.
@@ -102,7 +120,7 @@ struct Live {
 /// The metrics of one call.
 #[derive(Debug)]
 pub(crate) struct CallMetrics {
-    sinks: Arc<MetricSinks>,
+    sinks: Arc<Sinks>,
     method: PlanRef,
     began: Ns,
     live: Vec<Live>,
@@ -118,7 +136,7 @@ pub(crate) struct CallMetrics {
 }
 
 impl CallMetrics {
-    pub(crate) fn new(sinks: &Arc<MetricSinks>, method: &PlanRef) -> Self {
+    fn new(sinks: &Arc<Sinks>, method: &PlanRef) -> Self {
         CallMetrics {
             sinks: sinks.clone(),
             method: method.clone(),
@@ -130,60 +148,6 @@ impl CallMetrics {
             transparent: 0,
             received: 0,
             framing: Framing::default(),
-        }
-    }
-
-    /// The byte counter of an attempt's request.
-    pub(crate) fn sent_bytes(&self, attempt: u32) -> SentBytes {
-        let live = self.live.iter().find(|live| live.attempt == attempt);
-        live.map_or_else(SentBytes::default, |live| SentBytes::new(live.sent.clone()))
-    }
-
-    pub(crate) fn received(&mut self, data: &Bytes) {
-        self.received += self.framing.payload(data);
-    }
-
-    pub(crate) fn count(&mut self, counted_event: StatisticsEvent) {
-        let metric = match counted_event {
-            StatisticsEvent::Counted(CountedRetry::Retry(_)) => return self.repeats += 1,
-            StatisticsEvent::Counted(CountedRetry::Transparent) => return self.transparent += 1,
-            StatisticsEvent::Counted(CountedRetry::Failed) => return,
-            StatisticsEvent::Throttled => Metric::CallThrottled,
-            StatisticsEvent::HedgeWon => Metric::CallHedgeWon,
-            StatisticsEvent::BufferFull => Metric::CallBufferFull,
-        };
-        self.emit(metric, Value::Number(1), None);
-    }
-
-    pub(crate) fn record(&mut self, at: Ns, event: Observation) {
-        match event {
-            Observation::CallStartTime => {
-                self.began = at;
-                self.idle_since = at;
-            }
-            Observation::AttemptStarted { attempt, .. } => {
-                if self.live.is_empty() {
-                    self.idle += at.saturating_sub(self.idle_since);
-                }
-                self.live.push(Live { attempt, began: at, sent: ByteCount::default() });
-                self.emit(Metric::AttemptStarted, Value::Number(1), None);
-            }
-            Observation::AttemptEnded { attempt, code } => {
-                let index = self.live.iter().position(|live| live.attempt == attempt);
-                if let Some(index) = index {
-                    let live = self.live.swap_remove(index);
-                    self.attempt_ended(&live, at, code);
-                }
-            }
-            Observation::CallEnded { code, running_code, .. } => {
-                if self.live.is_empty() {
-                    self.idle += at.saturating_sub(self.idle_since);
-                }
-                for live in std::mem::take(&mut self.live) {
-                    self.attempt_ended(&live, at, running_code);
-                }
-                self.call_ended(at, code);
-            }
         }
     }
 
@@ -215,6 +179,63 @@ impl CallMetrics {
     fn emit(&self, metric: Metric, value: Value, status: Option<Code>) {
         debug_assert_eq!(metric.has_status(), status.is_some(), "{metric:?}");
         self.sinks.emit(metric, value, self.method.counters().labels.of(status, &self.sinks));
+    }
+}
+
+impl CallSink for CallMetrics {
+    type Guard = NoGuard;
+
+    fn sent_bytes(&self, attempt: u32) -> SentBytes {
+        let live = self.live.iter().find(|live| live.attempt == attempt);
+        live.map_or_else(SentBytes::default, |live| SentBytes::new(live.sent.clone()))
+    }
+
+    fn received(&mut self, data: &Bytes) {
+        self.received += self.framing.payload(data);
+    }
+
+    fn count(&mut self, counted_event: StatisticsEvent) {
+        let metric = match counted_event {
+            StatisticsEvent::Counted(CountedRetry::Retry(_)) => return self.repeats += 1,
+            StatisticsEvent::Counted(CountedRetry::Transparent) => return self.transparent += 1,
+            StatisticsEvent::Counted(CountedRetry::Failed) => return,
+            StatisticsEvent::Throttled => Metric::CallThrottled,
+            StatisticsEvent::HedgeWon => Metric::CallHedgeWon,
+            StatisticsEvent::BufferFull => Metric::CallBufferFull,
+        };
+        self.emit(metric, Value::Number(1), None);
+    }
+
+    fn record(&mut self, at: Ns, observation: Observation) {
+        match observation {
+            Observation::CallStartTime => {
+                self.began = at;
+                self.idle_since = at;
+            }
+            Observation::AttemptStarted { attempt, .. } => {
+                if self.live.is_empty() {
+                    self.idle += at.saturating_sub(self.idle_since);
+                }
+                self.live.push(Live { attempt, began: at, sent: ByteCount::default() });
+                self.emit(Metric::AttemptStarted, Value::Number(1), None);
+            }
+            Observation::AttemptEnded { attempt, code } => {
+                let index = self.live.iter().position(|live| live.attempt == attempt);
+                if let Some(index) = index {
+                    let live = self.live.swap_remove(index);
+                    self.attempt_ended(&live, at, code);
+                }
+            }
+            Observation::CallEnded { code, running_code, .. } => {
+                if self.live.is_empty() {
+                    self.idle += at.saturating_sub(self.idle_since);
+                }
+                for live in std::mem::take(&mut self.live) {
+                    self.attempt_ended(&live, at, running_code);
+                }
+                self.call_ended(at, code);
+            }
+        }
     }
 }
 

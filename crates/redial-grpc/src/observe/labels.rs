@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use redial_service_config::Code;
 
 use crate::methods::OTHER_METHODS;
-use crate::observe::call_metrics::MetricSinks;
+use crate::observe::call_metrics::Sinks;
 use crate::observe::metric::OTHER;
 
 /// The labels of one method and one status (or none) for each sink.
@@ -35,7 +35,7 @@ impl MethodLabels {
     }
 
     /// The labels with this status. All calls of a layer have the same sinks, so they are cached.
-    pub(crate) fn of(&self, status: Option<Code>, sinks: &MetricSinks) -> &Labels {
+    pub(crate) fn of(&self, status: Option<Code>, sinks: &Sinks) -> &Labels {
         let index = status.map_or(0, |code| 1 + usize::from(code.number()));
         self.sets[index].get_or_init(|| Box::new(sinks.labels(&self.method, status)))
     }

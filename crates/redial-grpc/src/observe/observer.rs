@@ -1,61 +1,60 @@
 //! Forwards the events of one call to metrics, spans and log events.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use redial_core::{Event, Ns, StopReason};
-use redial_service_config::Code;
-use redial_service_config::CountedRetry;
+use redial_service_config::{Code, CountedRetry};
 
 use crate::methods::PlanRef;
+use crate::observe::call_events::CallEvents;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
-use crate::observe::call_metrics::{CallMetrics, MetricSinks};
+use crate::observe::call_metrics::MetricSinks;
 use crate::observe::call_tracker::CallTracker;
 #[cfg(not(any(feature = "metrics", feature = "opentelemetry")))]
-use crate::observe::noop_metrics::{CallMetrics, MetricSinks};
+use crate::observe::sink::NoSink as MetricSinks;
 #[cfg(not(feature = "tracing"))]
-use crate::observe::noop_spans::{self as spans, CallEvents, SpanGuard, Spans};
+use crate::observe::sink::NoSink as SpanSink;
+use crate::observe::sink::{CallSink, LayerSink};
 #[cfg(feature = "tracing")]
-use crate::observe::spans::{self, CallEvents, SpanGuard, Spans};
+use crate::observe::spans::SpanSink;
 use crate::observe::{MetricsOptions, SentBytes};
 use crate::shared::Shared;
 use crate::statistics::StatisticsEvent;
 
+type CallMetrics = <MetricSinks as LayerSink>::Call;
+type Spans = <SpanSink as LayerSink>::Call;
+
+/// Leaves the span when dropped.
+pub(crate) type SpanGuard = <Spans as CallSink>::Guard;
+
 /// Creates the observers of a layer's calls.
 #[derive(Debug)]
 pub(crate) struct ObserverFactory {
-    sinks: Option<Arc<MetricSinks>>,
-    target: Option<Box<str>>,
+    metrics: MetricSinks,
+    spans: SpanSink,
 }
 
 impl ObserverFactory {
-    pub(crate) fn new(metrics_options: &MetricsOptions, server: Option<&str>) -> Self {
+    pub(crate) fn new(options: &MetricsOptions, server: Option<&str>) -> Self {
         ObserverFactory {
-            sinks: MetricSinks::new(metrics_options, server),
-            target: server.map(Into::into),
+            metrics: MetricSinks::new(options, server),
+            spans: SpanSink::new(options, server),
         }
     }
 
     /// Whether calls are observed at the moment.
     pub(crate) fn is_enabled(&self) -> bool {
-        self.sinks.is_some() || Spans::are_enabled() || CallEvents::are_enabled()
+        self.metrics.is_enabled() || self.spans.is_enabled() || CallEvents::are_enabled()
     }
 
-    /// Whether gauges are set when a call ends.
-    pub(crate) fn sets_gauges(&self) -> bool {
-        self.sinks.is_some()
-    }
-
+    /// Sets the gauges: a call has ended and released its resources.
     pub(crate) fn set_gauges(&self, shared: &Shared) {
-        if let Some(sinks) = &self.sinks {
-            sinks.set_gauges(shared);
-        }
+        self.metrics.set_gauges(shared);
     }
 
     /// Creates the observer of a new call.
     pub(crate) fn call(&self, method: &PlanRef, path: &str) -> Observer {
-        let metrics = self.sinks.as_ref().map(|sinks| CallMetrics::new(sinks, method));
-        let spans = Spans::begin(path, self.target.as_deref());
+        let metrics = self.metrics.begin(method, path);
+        let spans = self.spans.begin(method, path);
         let state = (metrics.is_some() || spans.is_some())
             .then(|| Box::new(ObserverState { tracker: CallTracker::new(), metrics, spans }));
         Observer { state, events: CallEvents::begin() }
@@ -127,14 +126,17 @@ impl Observer {
 
     /// Records an event.
     pub(crate) fn record(&mut self, at: Ns, event: &Event) {
-        self.events.record(at, event, spans_of(self.state.as_deref()));
+        {
+            let _guard = self.enter_span();
+            self.events.record(at, event);
+        }
         let Some(state) = &mut self.state else { return };
         let Some(event) = state.tracker.observe(event) else { return };
         if let Some(metrics) = &mut state.metrics {
             metrics.record(at, event);
         }
         if let Some(spans) = &mut state.spans {
-            spans.record(event);
+            spans.record(at, event);
         }
     }
 
@@ -151,7 +153,8 @@ impl Observer {
         let (path, target) = (&counters.path, counters.target.as_deref());
         let method = path.strip_prefix('/').unwrap_or(path);
         let rpc = redial::trace::Rpc { method, target, status, message };
-        self.events.ended(at, stop_reason, rpc, spans_of(self.state.as_deref()));
+        let _guard = self.enter_span();
+        self.events.ended(at, stop_reason, rpc);
     }
 
     /// The byte counter of an attempt's request.
@@ -169,24 +172,24 @@ impl Observer {
 
     /// Enters the span of the call until the guard is dropped.
     pub(crate) fn enter_span(&self) -> SpanGuard {
-        spans::enter_span(spans_of(self.state.as_deref()))
+        self.spans().map(Spans::enter_span).unwrap_or_default()
     }
 
     /// Enters the span of an attempt.
     pub(crate) fn enter_attempt_span(&self, attempt: u32) -> SpanGuard {
-        spans::enter_attempt_span(spans_of(self.state.as_deref()), attempt)
+        self.spans().map(|spans| spans.enter_attempt_span(attempt)).unwrap_or_default()
     }
-}
 
-fn spans_of(state: Option<&ObserverState>) -> Option<&Spans> {
-    state.and_then(|state| state.spans.as_ref())
+    fn spans(&self) -> Option<&Spans> {
+        self.state.as_ref().and_then(|state| state.spans.as_ref())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::methods::{Counters, Methods};
-    use arc_swap::ArcSwap;
+    use crate::sync::ArcSwap;
     use redial_service_config::{ClientOptions, Retries, ServiceConfig};
 
     #[test]

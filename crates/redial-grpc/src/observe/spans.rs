@@ -4,14 +4,22 @@
 
 use std::fmt;
 
-use redial::trace::Rpc;
-use redial_core::{Event, Ns, StopReason, duration};
+use redial_core::Ns;
 use redial_service_config::Code;
 use tracing::field::Empty;
 use tracing::span::EnteredSpan;
 use tracing::{Level, Span, info_span, span_enabled};
 
+use crate::methods::PlanRef;
+use crate::observe::MetricsOptions;
 use crate::observe::call_tracker::Observation;
+use crate::observe::sink::{CallSink, LayerSink};
+
+/// The spans of a layer's calls.
+#[derive(Debug)]
+pub(crate) struct SpanSink {
+    target: Option<Box<str>>,
+}
 
 /// The spans of one call.
 #[derive(Debug)]
@@ -31,14 +39,19 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-impl Spans {
+impl LayerSink for SpanSink {
+    type Call = Spans;
+
+    fn new(_options: &MetricsOptions, server: Option<&str>) -> Self {
+        SpanSink { target: server.map(Into::into) }
+    }
+
     /// Whether a subscriber is interested in spans.
-    pub(crate) fn are_enabled() -> bool {
+    fn is_enabled(&self) -> bool {
         span_enabled!(target: "redial::grpc", Level::INFO)
     }
 
-    /// `None` if no subscriber is interested.
-    pub(crate) fn begin(path: &str, target: Option<&str>) -> Option<Self> {
+    fn begin(&self, _method: &PlanRef, path: &str) -> Option<Spans> {
         let call = info_span!(
             target: "redial::grpc",
             "grpc.call",
@@ -46,16 +59,29 @@ impl Spans {
             otel.status_code = Empty,
             rpc.system.name = "grpc",
             rpc.method = path.strip_prefix('/').unwrap_or(path),
-            grpc.target = target,
+            grpc.target = self.target.as_deref(),
             rpc.response.status_code = Empty,
             why = Empty,
             attempts = Empty,
         );
         (!call.is_disabled()).then(|| Spans { call, path: path.into(), live: Vec::new() })
     }
+}
 
-    pub(crate) fn record(&mut self, event: Observation) {
-        match event {
+impl CallSink for Spans {
+    type Guard = Option<EnteredSpan>;
+
+    fn enter_span(&self) -> Self::Guard {
+        Some(self.call.clone().entered())
+    }
+
+    fn enter_attempt_span(&self, attempt: u32) -> Self::Guard {
+        let (_, span) = self.live.iter().find(|(other, _)| *other == attempt)?;
+        Some(span.clone().entered())
+    }
+
+    fn record(&mut self, _at: Ns, observation: Observation) {
+        match observation {
             Observation::CallStartTime => {}
             Observation::AttemptStarted { attempt, number, transparent } => {
                 let span = info_span!(
@@ -86,80 +112,6 @@ impl Spans {
                 ended(&self.call, code);
             }
         }
-    }
-}
-
-/// Leaves the span when dropped.
-pub(crate) type SpanGuard = Option<EnteredSpan>;
-
-/// Enters the span of the call.
-pub(crate) fn enter_span(spans: Option<&Spans>) -> SpanGuard {
-    spans.map(|spans| spans.call.clone().entered())
-}
-
-/// Enters the span of an attempt.
-pub(crate) fn enter_attempt_span(spans: Option<&Spans>, attempt: u32) -> SpanGuard {
-    let (_, span) = spans?.live.iter().find(|(other, _)| *other == attempt)?;
-    Some(span.clone().entered())
-}
-
-/// Emits the events of the `redial` crate within the span of the call.
-#[derive(Debug)]
-pub(crate) struct CallEvents {
-    enabled: bool,
-    /// Whether events have timestamps.
-    timed: bool,
-    began: Ns,
-    attempts: u32,
-}
-
-impl CallEvents {
-    pub(crate) fn begin() -> Self {
-        CallEvents { enabled: CallEvents::are_enabled(), ..CallEvents::disabled() }
-    }
-
-    /// Events of a call for which no subscriber was interested at its start.
-    pub(crate) fn disabled() -> Self {
-        CallEvents { enabled: false, timed: true, began: 0, attempts: 0 }
-    }
-
-    /// Whether a subscriber is interested in events.
-    pub(crate) fn are_enabled() -> bool {
-        redial::trace::is_enabled()
-    }
-
-    /// Whether a subscriber was interested when the call started.
-    pub(crate) fn enabled(&self) -> bool {
-        self.enabled
-    }
-
-    pub(crate) fn disable_timing(&mut self) {
-        self.timed = false;
-    }
-
-    pub(crate) fn record(&mut self, at: Ns, event: &Event, spans: Option<&Spans>) {
-        if self.enabled {
-            let _guard = enter_span(spans);
-            redial::trace::record(event);
-        }
-        match *event {
-            Event::CallStarted { .. } => self.began = at,
-            Event::AttemptStarted { number, .. } => self.attempts = self.attempts.max(number),
-            _ => {}
-        }
-    }
-
-    /// Logs the end of the call.
-    pub(crate) fn ended(
-        &self,
-        at: Ns,
-        stop_reason: StopReason,
-        rpc: Rpc<'_>,
-        spans: Option<&Spans>,
-    ) {
-        let _guard = enter_span(spans);
-        let elapsed = self.timed.then(|| duration(at.saturating_sub(self.began)));
-        redial::trace::gave_up(stop_reason, self.attempts, elapsed, Some(rpc));
     }
 }
 

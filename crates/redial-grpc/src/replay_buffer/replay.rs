@@ -16,10 +16,6 @@ use crate::BoxError;
 use crate::observe::SentBytes;
 
 /// The request body of one attempt: replays the application's frames from the start.
-// Padded from 40 to 48 bytes: a call through tonic already has nine allocations between 25 and
-// 40 bytes, more than glibc's thread cache holds per size class. A tenth one would cost about half as
-// much as the rest of this layer.
-#[repr(align(16))]
 pub struct Replay<B> {
     kind: Kind<B>,
     sent: SentBytes,
@@ -34,7 +30,6 @@ enum Kind<B> {
 struct Reader<B> {
     buffer: Arc<ReplayBuffer<B>>,
     attempt: u32,
-    next: u64,
     /// The last frame has been returned and is known to be the last.
     done: bool,
 }
@@ -47,7 +42,7 @@ impl<B> Replay<B> {
     }
 
     pub(super) fn buffered(buffer: Arc<ReplayBuffer<B>>, attempt: u32) -> Self {
-        let kind = Kind::Buffered(Reader { buffer, attempt, next: 0, done: false });
+        let kind = Kind::Buffered(Reader { buffer, attempt, done: false });
         Replay { kind, sent: SentBytes::default() }
     }
 
@@ -151,7 +146,7 @@ where
         if self.done {
             return Poll::Ready(None);
         }
-        let (read, deferred) = self.buffer.read(self.attempt, &mut self.next, cx);
+        let (read, deferred) = self.buffer.read(self.attempt, cx);
         deferred.run();
         read.map(|read| match read {
             Read::Frame(bytes, last) => {

@@ -197,6 +197,23 @@ fn replay_frame_over_the_limit_wakes_the_caller_once() {
     assert_eq!((caller.0.take_wakes(), buffer_limit.used()), (0, 0));
 }
 
+/// Not reachable through readers: they do not poll the source while a frame waits for the commit.
+#[test]
+fn replay_frame_that_would_be_lost_fails_the_request() {
+    let (_script, _, buffer) = limited(1);
+    let mut reader = buffer.open(1);
+    {
+        let mut inner = lock(&buffer.inner);
+        assert!(inner.store(Bytes::from_static(b"over")).is_none());
+        let refused = inner.store(Bytes::from_static(b"next"));
+        assert_eq!(refused.as_deref(), Some(&b"next"[..]));
+    }
+    let failure = buffer.take_failure().expect("the request body has failed");
+    assert_eq!(failure.code(), Code::Internal);
+    let polled = Pin::new(&mut reader).poll_frame(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Some(Err(ReplayError(EarlyEnd::Failed))))));
+}
+
 #[test]
 fn buffer_full_prefers_most_frames_then_lowest_attempt() {
     // Frames that each attempt reads before the buffer is full, and the attempt that is named.

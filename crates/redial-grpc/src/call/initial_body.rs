@@ -11,7 +11,7 @@ use crate::message_size::MessageSizeLimit;
 use crate::replay_buffer::{EMPTY_FRAMES_MAX, Failure};
 
 /// The part of the request body that is available when the call starts.
-pub(crate) enum InitialBody {
+pub(super) enum InitialBody {
     /// The complete body. A unary request is one frame and needs no replay buffer.
     Complete(Bytes),
     /// The first frames of a streaming body.
@@ -20,7 +20,7 @@ pub(crate) enum InitialBody {
 
 impl InitialBody {
     /// Number of bytes available.
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             InitialBody::Complete(bytes) => bytes.len(),
             InitialBody::Partial(frames) => frames.iter().flatten().map(Bytes::len).sum(),
@@ -30,7 +30,7 @@ impl InitialBody {
     /// Reads up to two frames: for a unary request the second poll finds the end of the body. Reading
     /// more would defeat backpressure. If nothing is available yet, no waker is registered: the attempt
     /// that needs the frame polls again.
-    pub(crate) fn read<B>(
+    pub(super) fn read<B>(
         body: &mut B,
         size_limit: &mut Option<MessageSizeLimit>,
     ) -> Result<InitialBody, Failure>

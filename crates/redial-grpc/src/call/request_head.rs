@@ -7,11 +7,9 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header};
 
+use crate::attempt_stamp::stamp_headers;
+use crate::headers::{GRPC, GrpcHeader, scan};
 use crate::timeout::{self, TIMEOUT};
-
-/// Number of previous attempts, sent by gRPC clients and read by servers (decision G30).
-pub(crate) const PREVIOUS_ATTEMPTS: HeaderName =
-    HeaderName::from_static("grpc-previous-rpc-attempts");
 
 /// The request head of a call.
 #[derive(Debug)]
@@ -30,7 +28,6 @@ pub(crate) struct DefaultHead {
 }
 
 const TRAILERS: &[u8] = b"trailers";
-const GRPC: &[u8] = b"application/grpc";
 
 impl DefaultHead {
     /// The default head of a request, if its method, URI and extensions allow one.
@@ -41,7 +38,6 @@ impl DefaultHead {
     }
 
     /// Whether HTTP method, version and URI have the default form.
-    #[inline]
     fn matches_defaults<B>(head: &Request<B>) -> bool {
         matches!(*head.method(), Method::POST)
             && head.version() == Version::HTTP_2
@@ -84,7 +80,6 @@ impl MethodName {
         }
     }
 
-    #[inline]
     fn is(&self, extensions: &Extensions) -> bool {
         match self {
             MethodName::None => extensions.is_empty(),
@@ -150,69 +145,51 @@ impl CustomHead {
     }
 }
 
-/// Statics for comparison: a constant would be constructed and dropped at each use.
-static PREVIOUS_ATTEMPTS_NAME: HeaderName = PREVIOUS_ATTEMPTS;
-static TIMEOUT_NAME: HeaderName = TIMEOUT;
-
-/// The request headers that matter to this layer. One pass over all headers is cheaper than separate
-/// lookups: there are few headers, and hashing a name costs more than comparing it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RequestHeaders<'h> {
+/// The request headers that matter to this layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestHeaders {
     /// The deadline set by the application.
     pub(crate) deadline: Option<Duration>,
     /// Whether the application has set `grpc-previous-rpc-attempts`, which only this layer may set.
-    pub(crate) previous: bool,
-    te: Option<&'h HeaderValue>,
-    content_type: Option<&'h HeaderValue>,
-    /// Number of headers.
-    count: u32,
+    pub(crate) has_previous_attempts: bool,
+    /// Whether these are the headers of the default head.
+    are_default: bool,
 }
 
-impl<'h> RequestHeaders<'h> {
-    #[inline]
-    pub(crate) fn of(headers: &'h HeaderMap) -> Self {
-        let mut found = RequestHeaders::default();
-        for (name, value) in headers {
-            found.count += 1;
-            match *name {
-                header::TE => found.te = Some(value),
-                header::CONTENT_TYPE => found.content_type = Some(value),
-                ref name if *name == TIMEOUT_NAME => {
-                    found.deadline = found.deadline.or_else(|| timeout::parse(value));
-                }
-                ref name if *name == PREVIOUS_ATTEMPTS_NAME => found.previous = true,
-                _ => {}
+impl RequestHeaders {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let (mut deadline, mut has_previous_attempts) = (None, false);
+        let (mut default_te, mut default_type) = (false, false);
+        for (header, value) in scan(headers) {
+            match header {
+                GrpcHeader::Te => default_te = value.as_bytes() == TRAILERS,
+                GrpcHeader::ContentType => default_type = value.as_bytes() == GRPC,
+                GrpcHeader::Timeout => deadline = deadline.or_else(|| timeout::parse(value)),
+                GrpcHeader::PreviousAttempts => has_previous_attempts = true,
+                GrpcHeader::Status | GrpcHeader::Pushback | GrpcHeader::Details => {}
             }
         }
-        found
+        let are_default = headers.len() == 2 && default_te && default_type;
+        RequestHeaders { deadline, has_previous_attempts, are_default }
     }
 
     /// Whether a call without retries can ignore these headers.
-    #[inline]
     pub(crate) fn need_no_handling(headers: &HeaderMap) -> bool {
-        headers.keys().all(|name| *name != TIMEOUT_NAME && *name != PREVIOUS_ATTEMPTS_NAME)
-    }
-
-    /// Whether these are the headers of the default head.
-    #[inline]
-    pub(crate) fn are_default(&self) -> bool {
-        self.count == 2
-            && self.te.is_some_and(|value| value.as_bytes() == TRAILERS)
-            && self.content_type.is_some_and(|value| value.as_bytes() == GRPC)
+        scan(headers).all(|(header, _)| {
+            !matches!(header, GrpcHeader::Timeout | GrpcHeader::PreviousAttempts)
+        })
     }
 }
 
 impl RequestHead {
-    /// Stores a request head. `headers`: whether its headers are the default ones. `default_head`: the
-    /// default head of the method.
-    #[inline]
+    /// Stores a request head. `headers`: its headers. `default_head`: the default head of the method.
     pub(crate) fn of<B>(
         head: &Request<B>,
-        headers: bool,
+        headers: &RequestHeaders,
         default_head: &OnceLock<DefaultHead>,
     ) -> Self {
         // The path needs no comparison: default heads are stored per path.
-        if headers
+        if headers.are_default
             && let Some(default_head) =
                 default_head.get().or_else(|| init_default(head, default_head))
             && default_head.name.is(head.extensions())
@@ -223,16 +200,17 @@ impl RequestHead {
         RequestHead::Custom(Box::new(CustomHead::of(head)))
     }
 
-    /// Builds the request of an attempt, with its number and remaining time.
+    /// Builds the request of an attempt, with its number and remaining time; `None` without the default
+    /// head that it refers to.
     pub(crate) fn request<B>(
         &self,
-        default_head: &OnceLock<DefaultHead>,
+        default_head: Option<&DefaultHead>,
         number: u32,
         remaining: Option<Duration>,
         body: B,
     ) -> Option<Request<B>> {
         let mut parts = match self {
-            RequestHead::Default => default_head.get()?.to_parts(),
+            RequestHead::Default => default_head?.to_parts(),
             RequestHead::Custom(custom) => custom.to_parts(),
         };
         set_attempt_headers(&mut parts, number, remaining);
@@ -241,7 +219,6 @@ impl RequestHead {
 }
 
 /// The first call of a method defines its default head.
-#[cold]
 fn init_default<'u, B>(
     head: &Request<B>,
     default_head: &'u OnceLock<DefaultHead>,
@@ -252,22 +229,16 @@ fn init_default<'u, B>(
 
 /// Sets the headers that differ between attempts.
 fn set_attempt_headers(parts: &mut Parts, number: u32, remaining: Option<Duration>) {
-    if let Some(previous) = previous_attempts_header(number) {
-        parts.headers.insert(PREVIOUS_ATTEMPTS, previous);
-    }
+    stamp_headers(&mut parts.headers, number);
     if let Some(remaining) = remaining {
         parts.headers.insert(TIMEOUT, timeout::format(remaining));
     }
 }
 
-/// Number of previous attempts; `None` for the first attempt.
-pub(crate) fn previous_attempts_header(number: u32) -> Option<HeaderValue> {
-    (number > 1).then(|| HeaderValue::from(number - 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::PREVIOUS_ATTEMPTS;
 
     fn custom() -> Request<()> {
         Request::post("http://h/a.B/C")
@@ -294,7 +265,7 @@ mod tests {
 
     /// The stored head of a request, as in a call.
     fn stored(head: &Request<()>, known: &OnceLock<DefaultHead>) -> RequestHead {
-        RequestHead::of(head, RequestHeaders::of(head.headers()).are_default(), known)
+        RequestHead::of(head, &RequestHeaders::of(head.headers()), known)
     }
 
     #[test]
@@ -302,7 +273,7 @@ mod tests {
         let known = OnceLock::new();
         let head = stored(&custom(), &known);
         assert!(matches!(head, RequestHead::Custom(_)));
-        let request = |number, remaining| head.request(&known, number, remaining, ()).unwrap();
+        let request = |number, remaining| head.request(known.get(), number, remaining, ()).unwrap();
         let second = request(2, Some(Duration::from_secs(5)));
         assert_eq!((second.method(), second.uri().path()), (&Method::POST, "/a.B/C"));
         let all: Vec<_> = second.headers().get_all("a").iter().collect();
@@ -322,7 +293,7 @@ mod tests {
         for _ in 0..2 {
             let head = stored(&default_head(), &known);
             assert!(matches!(head, RequestHead::Default));
-            let second = head.request(&known, 2, None, ()).unwrap();
+            let second = head.request(known.get(), 2, None, ()).unwrap();
             let mut expected = default_head();
             expected.headers_mut().insert(PREVIOUS_ATTEMPTS, HeaderValue::from_static("1"));
             assert_eq!(second.headers(), expected.headers());

@@ -6,16 +6,16 @@ use http::Response;
 use redial_core::StopReason;
 use redial_service_config::Code;
 
-use crate::body::{ResponseBody, request_too_large};
+use super::committed::request_too_large;
+use super::response_body::ResponseBody;
+use crate::BoxError;
 use crate::client_adapter::{ClientAdapter, LocalStatus};
 use crate::replay_buffer::Failure;
 use crate::report::{CallReport, CallReports};
-use crate::request_head::{PREVIOUS_ATTEMPTS, previous_attempts_header};
 use crate::response_status::{self, Head};
 use crate::transport_error::{self, TransportFailure};
-use crate::{Attempts, BoxError};
 
-pub(crate) type CallResult<R> = Result<Response<ResponseBody<R>>, BoxError>;
+pub(super) type CallResult<R> = Result<Response<ResponseBody<R>>, BoxError>;
 
 /// A call that failed without a response.
 pub(crate) enum CallFailure {
@@ -27,7 +27,7 @@ pub(crate) enum CallFailure {
 
 impl CallFailure {
     /// From the transport error of an attempt and its classification.
-    pub(crate) fn from_connection_error(
+    pub(super) fn from_connection_error(
         error: BoxError,
         failure: TransportFailure,
         code: Code,
@@ -40,7 +40,15 @@ impl CallFailure {
         }
     }
 
-    pub(crate) fn into_result<B, R>(
+    /// The status code of the call.
+    pub(super) fn code(&self) -> Code {
+        match self {
+            CallFailure::Status(local) => local.code,
+            CallFailure::Error(error, _) => transport_error::application_code(&**error),
+        }
+    }
+
+    pub(super) fn into_result<B, R>(
         self,
         report: Option<CallReport>,
         adapter: &impl ClientAdapter<B>,
@@ -56,7 +64,7 @@ impl CallFailure {
 }
 
 /// A failed response, with its report attached as configured.
-pub(crate) fn failed_response<B, R>(
+pub(super) fn failed_response<B, R>(
     mut response: Response<ResponseBody<R>>,
     report: Option<(CallReport, CallReports)>,
     adapter: &impl ClientAdapter<B>,
@@ -72,15 +80,15 @@ pub(crate) fn failed_response<B, R>(
 }
 
 /// A failed attempt.
-pub(crate) struct FailedAttempt {
-    pub(crate) number: u32,
-    pub(crate) outcome: AttemptFailure,
+pub(super) struct FailedAttempt {
+    pub(super) number: u32,
+    pub(super) outcome: AttemptFailure,
     /// Whether the server answered.
-    pub(crate) is_answered: bool,
+    pub(super) is_answered: bool,
 }
 
 /// How an attempt failed.
-pub(crate) enum AttemptFailure {
+pub(super) enum AttemptFailure {
     /// With a Trailers-Only response. Its body has been dropped, because an unread stream would stay
     /// open.
     Response(Response<()>),
@@ -89,7 +97,7 @@ pub(crate) enum AttemptFailure {
 
 impl AttemptFailure {
     /// The message of its status, or the text of its transport error.
-    pub(crate) fn message(&self) -> Option<String> {
+    pub(super) fn message(&self) -> Option<String> {
         match self {
             AttemptFailure::Response(head) => response_status::message(head.headers()),
             AttemptFailure::NoResponse(CallFailure::Status(local)) => Some(local.message.clone()),
@@ -99,24 +107,23 @@ impl AttemptFailure {
         }
     }
 
-    pub(crate) fn response<R>(response: Response<R>) -> Self {
+    pub(super) fn response<R>(response: Response<R>) -> Self {
         let mut response = response.map(drop);
         response_status::drop_invalid_details(response.headers_mut());
         AttemptFailure::Response(response)
     }
 }
 
-/// The status of a call that the deadline ended without an outcome.
-pub(crate) fn deadline_exceeded(
+/// The status of a call that ended without an outcome: its deadline passed.
+pub(super) fn ended_without_outcome(
     stop_reason: StopReason,
     attempts: u32,
     last: Option<FailedAttempt>,
     wait_reason: Option<String>,
 ) -> LocalStatus {
-    debug_assert!(
-        stop_reason == StopReason::Deadline,
-        "only the deadline ends a call without an outcome"
-    );
+    if stop_reason != StopReason::Deadline {
+        return internal(&format!("the call ended without a result: {stop_reason}"), attempts);
+    }
     let made = match attempts {
         1 => "1 attempt".to_owned(),
         more => format!("{more} attempts"),
@@ -145,28 +152,28 @@ pub(crate) fn deadline_exceeded(
     local
 }
 
+/// The status of a call that cannot go on because of a bug in this crate. A wrong guess could send a
+/// wrong request instead.
+pub(super) fn internal(text: &str, attempts: u32) -> LocalStatus {
+    LocalStatus::new(Code::Internal, format!("{text} (a bug in redial-grpc)"), attempts)
+}
+
 /// The failure of an attempt that exceeded the attempt timeout.
-pub(crate) fn attempt_timed_out(after: Duration, number: u32) -> CallFailure {
+pub(super) fn attempt_timed_out(after: Duration, number: u32) -> CallFailure {
     let text = format!("the attempt timed out after {after:?}");
     CallFailure::Status(LocalStatus::new(Code::DeadlineExceeded, text, number))
 }
 
 /// The failure of a call whose request body failed.
-pub(crate) fn request_body_failed(failure: Failure, attempts: u32) -> CallFailure {
+pub(super) fn request_body_failed(failure: Failure, attempts: u32) -> CallFailure {
     match failure {
         Failure::TooLarge(too_large) => {
             let (code, message) = request_too_large(too_large);
             CallFailure::Status(LocalStatus::new(code, message, attempts))
         }
         Failure::Body(error) => CallFailure::Error(error, attempts),
+        Failure::Internal => {
+            CallFailure::Status(LocalStatus::new(failure.code(), failure.text(), attempts))
+        }
     }
-}
-
-/// Adds the number of previous attempts to the response (G30).
-pub(crate) fn with_attempt_count<R>(mut response: Response<R>, number: u32) -> Response<R> {
-    if let Some(previous) = previous_attempts_header(number) {
-        response.headers_mut().insert(PREVIOUS_ATTEMPTS, previous);
-        response.extensions_mut().insert(Attempts(number));
-    }
-    response
 }

@@ -1,0 +1,134 @@
+//! One gRPC call, from the request to its final status.
+//!
+//! [`RetryService::call`](crate::RetryService) starts a call (`start.rs`). Its response future polls it
+//! until response headers arrive or it ends; then the response body carries it on until the final
+//! status. [`Call`] is the phase of the call in both of them:
+//!
+//! | phase | where | what can happen |
+//! | --- | --- | --- |
+//! | [`Call::FirstAttempt`] | response future | the outcome of the first attempt, and nothing else |
+//! | [`Call::Running`] | response future | outcomes, timers, retries, hedges: the state machine decides |
+//! | [`Call::Committed`] | response body | messages, the final status, the deadline |
+//! | [`Call::Ended`] | both | nothing: a call that passes through has this phase from the start |
+//!
+//! Most calls succeed with their first attempt and never need the state machine, so a call without a
+//! timer and without an observer starts as `FirstAttempt`. Anything but response headers takes it to
+//! `Running`, and any status but OK does so after the commit.
+//!
+//! Invariant: this module starts, retries, hedges, delays, cancels and ends nothing on its own account.
+//! It classifies outcomes (status, pushback, proof that a request was not processed, and whether a
+//! timer may have caused an error) and reports them to the state machine of `redial_core`, which
+//! decides what follows. Response headers commit a call, and the failure of the request body ends it,
+//! whatever its policy: those two are inputs of the state machine, not answers to it.
+//!
+//! Invariant: no task is spawned. All attempts are polled by the task of the caller.
+
+mod attempt;
+mod attempt_driver;
+mod attempt_outcome;
+mod buffered_message;
+mod committed;
+mod failure;
+mod first_attempt;
+mod initial_body;
+mod pending;
+mod recorder;
+mod request_head;
+mod response_body;
+mod response_future;
+mod retry_request;
+mod running;
+mod start;
+mod timer;
+
+use std::fmt;
+use std::sync::Arc;
+
+use redial_service_config::{Plan, Retries};
+
+use crate::methods::PlanRef;
+use crate::shared::Shared;
+use crate::throttle::Throttle;
+
+use committed::{CommittedCall, Progress};
+use first_attempt::FirstAttemptCall;
+use running::RunningCall;
+
+pub(crate) use committed::request_too_large;
+pub(crate) use request_head::{DefaultHead, RequestHeaders};
+pub use response_body::ResponseBody;
+pub use response_future::ResponseFuture;
+pub use start::CallStartTime;
+pub(crate) use start::start;
+
+/// A call in one of its phases. Dropping it before its end cancels it (decision P6).
+pub(crate) enum Call {
+    /// Fast path: only the first attempt has started, and only its outcome can change anything.
+    FirstAttempt(FirstAttemptCall),
+    /// The call has its state machine. Boxed, since few calls need it.
+    Running(Box<RunningCall>),
+    /// Response headers have arrived: the call belongs to that attempt.
+    Committed(CommittedCall),
+    /// The result is known.
+    Ended,
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Call::FirstAttempt(_) => "FirstAttempt",
+            Call::Running(_) => "Running",
+            Call::Committed(_) => "Committed",
+            Call::Ended => "Ended",
+        })
+    }
+}
+
+impl Call {
+    /// The call after the commit to the attempt with this number. `ok_in_headers`: the response headers
+    /// have the status OK already but leave the stream open.
+    fn commit(self, number: u32, ok_in_headers: bool) -> Self {
+        let progress = match self {
+            Call::FirstAttempt(first) => Progress::FirstAttempt(first),
+            Call::Running(call) => Progress::Running(call),
+            Call::Committed(_) | Call::Ended => return self,
+        };
+        Call::Committed(CommittedCall::new(progress, number, ok_in_headers))
+    }
+
+    /// The state machine of a call before the commit; leaves the fast path if necessary.
+    fn start_machine(&mut self) -> Option<&mut RunningCall> {
+        if let Call::FirstAttempt(first) = self {
+            *self = Call::Running(Box::new(first.start_machine()));
+        }
+        match self {
+            Call::Running(call) => Some(call),
+            Call::FirstAttempt(_) | Call::Committed(_) | Call::Ended => None,
+        }
+    }
+}
+
+/// What a call needs in every phase.
+#[derive(Clone)]
+struct CallContext {
+    method: PlanRef,
+    shared: Arc<Shared>,
+}
+
+impl CallContext {
+    fn plan(&self) -> &Plan {
+        self.method.plan()
+    }
+
+    /// The throttle of the server; none if retries are off (G12).
+    fn throttle(&self) -> Throttle {
+        Throttle((self.method.retries() != Retries::Off).then(|| self.shared.server.clone()))
+    }
+}
+
+impl Drop for CallContext {
+    fn drop(&mut self) {
+        // The gauges must not include the resources of this call, so it is dropped last.
+        self.shared.observers.set_gauges(&self.shared);
+    }
+}
