@@ -43,6 +43,13 @@ impl CallCounters {
     }
 
     /// The attempts since the series of delays started.
+    ///
+    /// ```
+    /// use redial_core::CallCounters;
+    ///
+    /// let counters = CallCounters { attempts: 5, earlier_attempts: 3, ..CallCounters::new(0) };
+    /// assert_eq!(counters.attempts_in_series(), 2);
+    /// ```
     #[inline]
     #[must_use]
     pub const fn attempts_in_series(&self) -> u32 {

@@ -46,6 +46,13 @@ pub struct Delays<P, D> {
 
 impl<P: Deref<Target = Policy>, D: DriverContext> Delays<P, D> {
     /// The delays of one call with this policy.
+    ///
+    /// ```
+    /// use redial_core::{Delays, Policy, Random, Rules};
+    ///
+    /// let policy = Policy::new(Rules::DEFAULT);
+    /// assert_eq!(Delays::new(&policy, Random::new(7)).count(), 2);
+    /// ```
     #[must_use]
     pub const fn new(policy: P, context: D) -> Self {
         let env = CallEnvironment::new(Unthrottled, context);
@@ -53,6 +60,14 @@ impl<P: Deref<Target = Policy>, D: DriverContext> Delays<P, D> {
     }
 
     /// The delay after an attempt that failed like this; `None` if the call ends.
+    ///
+    /// ```
+    /// use redial_core::{Delays, Failure, Policy, Random, Rules};
+    ///
+    /// let policy = Policy::new(Rules::DEFAULT);
+    /// let mut delays = Delays::new(&policy, Random::new(7));
+    /// assert_eq!(delays.after(&Failure::server().stop()), None);
+    /// ```
     pub fn after(&mut self, failure: &Failure) -> Option<Duration> {
         if self.ended {
             return None;

@@ -1,5 +1,7 @@
 //! Fresh budgets for tests (`testing::fresh_budgets`): tests that spend the budget of one `static` policy,
 //! and tests that need it, in one program. Each of them holds the guard.
+//!
+//! The budgets refill by one per second, so a slow machine may make a few more retries than ten.
 
 use std::thread;
 
@@ -15,9 +17,15 @@ static QUERY: Policy =
 /// Spends the budget, and checks that it was full.
 fn spend(policy: &Policy) {
     let stopped = || policy.retry(|| Err::<(), _>(())).when(|()| true).call().unwrap_err();
-    let reasons: Vec<_> = (0..6).map(|_| stopped().stop_reason()).collect();
+    let reasons: Vec<_> = (0..30).map(|_| stopped().stop_reason()).collect();
     assert_eq!(reasons[..5], [StopReason::AttemptsExhausted; 5]);
-    assert_eq!(reasons[5], StopReason::Throttled);
+    assert!(reasons[5..].contains(&StopReason::Throttled), "{reasons:?}");
+}
+
+/// Whether the calls of a test together had one full budget.
+#[track_caller]
+fn assert_one_budget(retries: u32) {
+    assert!((10..30).contains(&retries), "{retries}");
 }
 
 /// One test: some spend the budget, all need it full.
@@ -49,7 +57,7 @@ fn fresh_budgets_apply_to_threads_of_the_test() {
             })
         });
         let retries: u32 = takers.map(|taker| taker.join().expect("no panic")).into_iter().sum();
-        assert_eq!(retries, 10);
+        assert_one_budget(retries);
     });
 }
 
@@ -58,11 +66,11 @@ async fn fresh_budgets_apply_to_a_tokio_test() {
     let _budgets = fresh_budgets();
     tokio::task::yield_now().await;
     let call = || async { SHARED.retry(async || Err::<(), _>(())).when(|()| true).await };
-    for _ in 0..5 {
-        let error = call().await.unwrap_err();
-        assert_eq!(error.stop_reason(), StopReason::AttemptsExhausted);
+    let mut retries = 0;
+    for _ in 0..20 {
+        retries += call().await.unwrap_err().attempts() - 1;
     }
-    assert_eq!(call().await.unwrap_err().stop_reason(), StopReason::Throttled);
+    assert_one_budget(retries);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -80,7 +88,7 @@ async fn fresh_budgets_apply_to_tasks_on_other_threads() {
     for task in tasks {
         retries += task.await.expect("no panic");
     }
-    assert_eq!(retries, 10);
+    assert_one_budget(retries);
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! Policies: timeouts that are not retried unless a policy says so, names, delays for loops of one's own,
+//! Policies: timeouts that are not retried unless a policy says so, names, delays for hand-written loops,
 //! attempts without end, resets, and budgets that cannot pay.
 //!
-//! All calls run on virtual time.
+//! Calls run on virtual time, except for blocking ones, which state their tolerance.
 
 use std::cell::Cell;
 use std::future::pending;
@@ -138,7 +138,9 @@ fn forever_needs_no_deadline_and_keeps_the_budget() {
     let policy = Policy::immediate().forever().build();
     let error =
         policy.retry(|| Err::<(), _>(())).when(|()| true).call().expect_err("it is throttled");
-    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::Throttled, 11));
+    // In real time: a slow machine adds one for each second.
+    assert_eq!(error.stop_reason(), StopReason::Throttled);
+    assert!((11..30).contains(&error.attempts()), "{error:?}");
     let unlimited = Policy::immediate().unlimited().try_build();
     assert_eq!(unlimited.err(), Some(PolicyError::Unlimited));
 }

@@ -48,6 +48,12 @@ impl CallSite {
     }
 
     /// Whether the budget is the one that call sites share because the table is full.
+    ///
+    /// ```
+    /// use redial_core::throttle::CallSite;
+    ///
+    /// assert!(!CallSite::here().shares_budget());
+    /// ```
     #[must_use]
     pub fn shares_budget(self) -> bool {
         call_sites_share_a_budget() && core::ptr::eq(self.budget(), TABLE.shared_budget())
@@ -62,6 +68,17 @@ impl CallSite {
 }
 
 /// Fills the default budget of every call site, for tests: see `redial::testing::fresh_budgets`.
+///
+/// ```
+/// use redial_core::throttle::{Bucket, CallSite, refill_call_sites};
+/// use redial_core::{Cost, FailureKind};
+///
+/// let call_site = CallSite::here();
+/// call_site.withdraw(Cost { kind: FailureKind::Server }, 0);
+/// assert_eq!(call_site.tokens(0), Some(9.0));
+/// refill_call_sites();
+/// assert_eq!(call_site.tokens(0), Some(10.0));
+/// ```
 pub fn refill_call_sites() {
     TABLE.cells.iter().for_each(|cell| cell.budget.refill());
 }

@@ -36,12 +36,15 @@ fn retry_budget_default_bounds_a_retry_storm() {
     let loaded = Policy::immediate().attempts(5).try_build().expect("valid");
     for policy in [&FETCH, &loaded] {
         let attempts: u32 = (0..100).map(|_| fails(policy).attempts()).sum();
-        assert_eq!(attempts, 100 + 10, "one each, and the reserve");
+        // In real time: a slow machine adds one for each second.
+        assert!((100 + 10..100 + 30).contains(&attempts), "one each, and the reserve: {attempts}");
         assert_eq!(fails(policy).stop_reason(), StopReason::Throttled);
     }
     let short = || redial::retry(|| async { Err::<(), _>(()) }).when(|()| true).sleeping_on(Clock);
     let calls = (0..100).map(|_| block_on(short().into_future()).expect_err("it fails"));
-    assert_eq!(calls.map(|error| error.attempts()).sum::<u32>(), 100 + 10, "the shortest form");
+    let attempts = calls.map(|error| error.attempts()).sum::<u32>();
+    // On virtual time, in which the delays of the first calls can add up to more than a second.
+    assert!((100 + 10..=100 + 12).contains(&attempts), "the shortest form: {attempts}");
 }
 
 /// In another library, the inverse of a ratio is cut to an integer: 0.6 and 0.7 allow everything,
@@ -66,7 +69,8 @@ fn retry_budget_ratio_is_exact() {
 /// twice the load.
 #[test]
 fn retry_budget_default_ratio_is_one_tenth() {
-    let policy = Policy::immediate().attempts(2).try_build().expect("valid");
+    // The default reserve and ratio, without the refill over time.
+    let (policy, _) = with_budget(2, RetryBudget::RESERVE, RetryBudget::RATIO);
     for _ in 0..10 {
         fails(&policy);
     }
