@@ -297,6 +297,7 @@ fn run_call(input: &[u8]) {
         deadline: if bytes.rarely() { bytes.maybe() } else { None },
         idempotent: policy.rules().hedge.is_some() || !bytes.rarely(),
         not_replayable: bytes.rarely(),
+        ends_at_attempt_timeout: policy.rules().hedge.is_none() && bytes.rarely(),
         uses_strategy: policy.rules().hedge.is_none() && bytes.rarely(),
         hedge: bytes.rarely().then(|| match bytes.flag() {
             true => HedgeDelay::After(redial_core::ns(bytes.span())),
