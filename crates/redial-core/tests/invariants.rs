@@ -85,23 +85,30 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 fn any_script() -> impl Strategy<Value = Script> {
-    let params =
-        (
-            option::weighted(0.2, any_span()),
-            prop::bool::weighted(0.85),
-            prop::bool::weighted(0.05),
-            prop::bool::weighted(0.1),
-            option::weighted(
-                0.2,
-                prop_oneof![
-                    3 => any_span().prop_map(|span| HedgeDelay::After(ns(span))),
-                    1 => Just(HedgeDelay::Never),
-                ],
-            ),
-        )
-            .prop_map(|(deadline, idempotent, not_replayable, uses_strategy, hedge)| {
-                CallParams { deadline, idempotent, not_replayable, uses_strategy, hedge }
-            });
+    let hedge = option::weighted(
+        0.2,
+        prop_oneof![
+            3 => any_span().prop_map(|span| HedgeDelay::After(ns(span))),
+            1 => Just(HedgeDelay::Never),
+        ],
+    );
+    let flags = [0.85, 0.05, 0.05, 0.1].map(prop::bool::weighted);
+    let params = (option::weighted(0.2, any_span()), flags, hedge).prop_map(
+        |(
+            deadline,
+            [idempotent, not_replayable, ends_at_attempt_timeout, uses_strategy],
+            hedge,
+        )| {
+            CallParams {
+                deadline,
+                idempotent,
+                not_replayable,
+                ends_at_attempt_timeout,
+                uses_strategy,
+                hedge,
+            }
+        },
+    );
     let finish = prop_oneof![
         Just(Finish::Succeed),
         Just(Finish::Fail),
