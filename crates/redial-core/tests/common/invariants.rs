@@ -68,6 +68,7 @@ pub(crate) struct InvariantChecker<'p> {
     /// Whether the response of an attempt has started.
     pub(crate) response_started: bool,
     not_replayable: bool,
+    ends_at_attempt_timeout: bool,
     pending: Option<PendingGrant>,
     used: Option<FailureKind>,
     refused: bool,
@@ -115,6 +116,7 @@ impl<'p> InvariantChecker<'p> {
             committed: None,
             response_started: false,
             not_replayable: false,
+            ends_at_attempt_timeout: params.ends_at_attempt_timeout,
             pending: None,
             used: None,
             refused: false,
@@ -210,6 +212,7 @@ impl<'p> InvariantChecker<'p> {
                 );
                 assert!(!self.response_started, "a timeout after the response has begun");
                 match self.policy.rules().attempt_timeout_action {
+                    AttemptTimeoutAction::Retry if self.ends_at_attempt_timeout => {}
                     AttemptTimeoutAction::Retry => {
                         self.reset(at);
                         self.read_failure(attempt, Failure::timeout(), model);
@@ -478,7 +481,10 @@ impl<'p> InvariantChecker<'p> {
             StopReason::Cancelled => assert_eq!(attempt, None),
             StopReason::AttemptTimeout => {
                 assert_eq!(attempt, None);
-                assert_eq!(rules.attempt_timeout_action, AttemptTimeoutAction::Stop);
+                assert!(
+                    rules.attempt_timeout_action == AttemptTimeoutAction::Stop
+                        || self.ends_at_attempt_timeout
+                );
             }
             StopReason::Deadline => {
                 let attempt_timeout_action = rules.attempt_timeout_action
