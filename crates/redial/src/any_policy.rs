@@ -5,9 +5,15 @@
 use std::sync::Arc;
 
 use redial_core::throttle::{Bucket, RetryBudget};
+use redial_core::{Cost, Ns, Withdrawal};
 
-use crate::policy::{Hedged, Policy};
+use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
+use crate::classify::CallWhenToSayWhichErrorsAreRetried;
+use crate::future::HedgeList;
+use crate::policy::sealed::Sealed;
+use crate::policy::{Hedged, Origin, OriginKind, Policy};
 use crate::policy_name::PolicyName;
+use crate::retry::Retry;
 use crate::throttle::Handle;
 
 /// A policy of either kind, as `PolicyConfig::load` returns it (feature `serde`).
@@ -74,6 +80,90 @@ impl AnyPolicy {
             AnyPolicy::Policy(policy) => policy.name(),
             AnyPolicy::Hedged(policy) => policy.name(),
         }
+    }
+}
+
+impl AnyPolicy {
+    /// Retries or hedges the operation: a closure that returns a future of a `Result`. The kind of the
+    /// policy is known only at run time, so the options of retries alone are missing, such as
+    /// [`Retry::not_idempotent`].
+    ///
+    /// ```
+    /// use redial::{AnyPolicy, Policy, ms};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), std::io::Error> {
+    /// let policy = AnyPolicy::Policy(Policy::constant(ms(20)).build());
+    /// let value = policy.retry(|| async { Ok::<_, std::io::Error>(7) }).when(|_| true).await?;
+    /// assert_eq!(value, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const fn retry<O>(
+        &self,
+        operation: O,
+    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &AnyPolicy, O, Async>
+    where
+        O: Operation,
+        O::Answer: Answer<Async>,
+    {
+        Retry::new(self, operation)
+    }
+
+    /// The same, with the [`Attempt`] as an argument of the closure.
+    ///
+    /// ```
+    /// use redial::{AnyPolicy, Policy, ms};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), std::io::Error> {
+    /// let policy = AnyPolicy::Hedged(Policy::hedged(ms(20)).build());
+    /// let number = policy
+    ///     .retry_with(|attempt| async move { Ok::<_, std::io::Error>(attempt.number()) })
+    ///     .when(|_| true)
+    ///     .await?;
+    /// assert_eq!(number, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const fn retry_with<F, R>(
+        &self,
+        operation: F,
+    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &AnyPolicy, WithAttempt<F>, Async>
+    where
+        F: FnMut(Attempt) -> R,
+        R: Answer<Async>,
+    {
+        Retry::new(self, WithAttempt(operation))
+    }
+
+    const fn policy(&self) -> &Policy {
+        match self {
+            AnyPolicy::Policy(policy) => policy,
+            AnyPolicy::Hedged(hedged) => &hedged.0,
+        }
+    }
+}
+
+impl Sealed for &AnyPolicy {}
+
+impl OriginKind for &AnyPolicy {
+    type Hedges<A> = HedgeList<A>;
+}
+
+impl<'p> Origin<'p> for &'p AnyPolicy {
+    fn policy(self) -> &'p Policy {
+        self.policy()
+    }
+    fn handle(self) -> Handle {
+        self.policy().handle.clone()
+    }
+    fn withdraw(self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
+        self.policy().handle.withdraw_from_budget(cost, now)
+    }
+    fn succeeded(self) {
+        self.policy().handle.succeeded(None);
+    }
+    fn name(self) -> PolicyName {
+        self.policy().name()
     }
 }
 

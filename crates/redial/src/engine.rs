@@ -267,7 +267,7 @@ impl<'p> Engine<'p> {
             history: Report::history(counters.start, history),
         };
         crate::trace::gave_up(report.stop_reason, report.attempts, Some(report.elapsed), None);
-        Box::new(Details { report, strategy: self.strategy_error.take() })
+        Box::new(Details { report, strategy: self.strategy_error.take().map(Arc::from) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The error of a call: the last outcome, the number of attempts, the elapsed time and the stop reason.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redial_core::StopReason;
@@ -29,20 +30,22 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// }
 /// ```
 ///
-/// If the operation's error does not implement [`std::error::Error`] (`Box<dyn Error>`,
+/// If the operation's error does not implement [`std::error::Error`] (`Box<dyn Error + Send + Sync>`,
 /// `anyhow::Error`, a string), use [`Error::boxed`].
 ///
 /// `source` is the operation's error itself, so its type can be found in the chain. A printer of the
 /// whole chain, such as `{:#}` of `anyhow`, therefore prints its text twice.
+#[derive(Clone)]
 pub struct Error<E, V = NoValue> {
     last: Option<Last<E, V>>,
     details: Box<Details>,
 }
 
 /// The part of an [`Error`] that does not depend on the operation, so that call sites share its code.
+#[derive(Clone)]
 pub(crate) struct Details {
     pub(crate) report: Report,
-    pub(crate) strategy: Option<BoxError>,
+    pub(crate) strategy: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Details {
@@ -149,8 +152,33 @@ impl<E, V> Error<E, V> {
         Error::new(last, details)
     }
 
+    /// Converts the last value, if it was rejected. With `|_| ()`, an error whose value is not `Send` or
+    /// `Sync` can be returned with `?` from a function that returns `anyhow::Error` or
+    /// `Box<dyn Error + Send + Sync>`.
+    ///
+    /// ```
+    /// use std::rc::Rc;
+    ///
+    /// fn poll() -> Result<Rc<u32>, Box<dyn std::error::Error + Send + Sync>> {
+    ///     let job = || Ok::<_, std::io::Error>(Rc::new(7));
+    ///     let call = redial::retry(job).until(|value| **value > 9).when(|_| false);
+    ///     Ok(call.call().map_err(|error| error.map_value(|_| ()))?)
+    /// }
+    /// assert!(poll().unwrap_err().to_string().starts_with("no acceptable value (3 attempts in "));
+    /// ```
+    #[must_use]
+    pub fn map_value<U>(self, change: impl FnOnce(V) -> U) -> Error<E, U> {
+        let Error { last, details } = self;
+        let last = last.map(|last| match last {
+            Last::Error(error) => Last::Error(error),
+            Last::Value(value) => Last::Value(change(value)),
+        });
+        Error::new(last, details)
+    }
+
     /// Wraps the last error in a type that implements [`std::error::Error`], for operations that return
-    /// `Box<dyn Error>`, `anyhow::Error` or a string.
+    /// `Box<dyn Error + Send + Sync>`, `anyhow::Error` or a string. (A `Box<dyn Error>` without `Send` and
+    /// `Sync` cannot be wrapped so; convert it with [`Error::map_last`].)
     ///
     /// ```
     /// use std::error::Error;
@@ -234,6 +262,16 @@ impl<E: std::error::Error + 'static, V> std::error::Error for Error<E, V> {
             (None, Some(Last::Error(error))) => Some(inner_error(error)),
             _ => None,
         }
+    }
+}
+
+/// Errors are equal if their last outcomes and reports are; the error of a strategy counts by its text.
+impl<E: PartialEq, V: PartialEq> PartialEq for Error<E, V> {
+    fn eq(&self, other: &Self) -> bool {
+        let text = |details: &Details| details.strategy.as_ref().map(ToString::to_string);
+        self.last == other.last
+            && self.details.report == other.details.report
+            && text(&self.details) == text(&other.details)
     }
 }
 

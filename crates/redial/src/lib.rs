@@ -199,7 +199,7 @@ pub use redial_core::{
     ms, s,
 };
 pub use report::{AttemptEnd, AttemptRecord, Report};
-pub use retry::{Retry, retry};
+pub use retry::{Retry, retry, retry_with};
 pub use sleeper::Sleeper;
 #[cfg(feature = "tokio")]
 pub use sleeper::Tokio;

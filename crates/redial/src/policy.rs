@@ -81,7 +81,7 @@ pub trait Origin<'p>: Copy + OriginKind {
 /// An [`Origin`] that retries and does not hedge.
 pub trait Sequential<'p>: Origin<'p> {}
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
     impl Sealed for &super::Policy {}
     impl Sealed for &super::Hedged {}

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use redial_core::LatencyEstimator;
 use redial_core::throttle::CallSite;
 
-use crate::attempt::{Answer, Async, Operation};
+use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::classify::{
     CallWhenToSayWhichErrorsAreRetried, Chain, Classify, ClassifyRule, IntoDirective, Until, When,
 };
@@ -40,6 +40,31 @@ where
     O::Answer: Answer<K>,
 {
     Retry::new(Site(CallSite::here()), operation)
+}
+
+/// Retries the operation with the default policy, as [`retry`] does, with the [`Attempt`](crate::Attempt)
+/// as an argument of the closure.
+///
+/// ```
+/// # use std::io;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> io::Result<()> {
+/// let number = redial::retry_with(|attempt| async move { Ok::<_, io::Error>(attempt.number()) })
+///     .when(|_| true)
+///     .await?;
+/// assert_eq!(number, 1);
+/// # Ok(())
+/// # }
+/// ```
+#[track_caller]
+pub fn retry_with<'p, F, R, K>(
+    operation: F,
+) -> Retry<'p, CallWhenToSayWhichErrorsAreRetried, Site, WithAttempt<F>, K>
+where
+    F: FnMut(Attempt) -> R,
+    R: Answer<K>,
+{
+    Retry::new(Site(CallSite::here()), WithAttempt(operation))
 }
 
 /// A call before it runs.

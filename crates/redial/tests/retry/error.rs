@@ -168,3 +168,21 @@ fn report_of_a_success_counts_attempts() {
         assert_eq!((value, report.attempts, report.elapsed), (3, 3, ms(20)));
     }
 }
+
+#[test]
+fn error_can_be_cloned_and_compared() {
+    let policy = exact(Policy::constant(ms(10)));
+    let call = || policy.retry(|| async { Err::<(), _>("busy") }).when(|_| true).sleeping_on(Clock);
+    let error = block_on(call().into_future()).expect_err("always busy");
+    assert_eq!(error.clone(), error);
+    let once = policy.retry(|| async { Err::<(), _>("busy") }).when(|_| false).sleeping_on(Clock);
+    assert_ne!(block_on(once.into_future()).expect_err("always busy"), error);
+}
+
+#[test]
+fn error_value_can_be_converted() {
+    let policy = exact(Policy::constant(ms(10)));
+    let call = policy.retry(|| async { Ok::<_, &str>(7) }).until(|_| false).when(|_| true);
+    let error = block_on(call.sleeping_on(Clock).into_future()).expect_err("never right");
+    assert_eq!(error.map_value(|value| value.to_string()).last_value().unwrap(), "7");
+}
