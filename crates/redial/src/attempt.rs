@@ -19,7 +19,6 @@ pub struct Attempt {
 
 impl Attempt {
     /// The context of a first attempt.
-    #[inline]
     pub(crate) const fn first(remaining: Option<Duration>) -> Self {
         Attempt { number: 1, remaining, last: None }
     }
@@ -87,7 +86,6 @@ impl<R, F: FnMut() -> R> Operation for F {
     type Answer = R;
     const READS_ATTEMPT: bool = false;
 
-    #[inline]
     fn start(&mut self, _attempt: Attempt) -> R {
         self()
     }
@@ -101,7 +99,6 @@ impl<R, F: FnMut(Attempt) -> R> Operation for WithAttempt<F> {
     type Answer = R;
     const READS_ATTEMPT: bool = true;
 
-    #[inline]
     fn start(&mut self, attempt: Attempt) -> R {
         (self.0)(attempt)
     }

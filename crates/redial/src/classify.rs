@@ -19,28 +19,24 @@ pub trait IntoDirective {
 }
 
 impl IntoDirective for bool {
-    #[inline]
     fn directive(self) -> Directive {
         if self { Directive::Retry(Failure::server()) } else { Directive::Fail }
     }
 }
 
 impl IntoDirective for Failure {
-    #[inline]
     fn directive(self) -> Directive {
         Directive::Retry(self)
     }
 }
 
 impl IntoDirective for Option<Failure> {
-    #[inline]
     fn directive(self) -> Directive {
         self.map_or(Directive::Fail, Directive::Retry)
     }
 }
 
 impl IntoDirective for Directive {
-    #[inline]
     fn directive(self) -> Directive {
         self
     }
@@ -125,7 +121,6 @@ impl<T, E: Transient> Classify<T, E> for CallWhenToSayWhichErrorsAreRetried {
     type Kept = NoValue;
     const ACCEPTS_VALUES: bool = true;
 
-    #[inline]
     fn directive(&mut self, result: &Result<T, E>) -> Directive {
         match result {
             Ok(_) => Directive::Succeed,
@@ -149,7 +144,6 @@ impl<T, E, W: IntoDirective, F: FnMut(&E) -> W> Classify<T, E> for When<F> {
     type Kept = NoValue;
     const ACCEPTS_VALUES: bool = true;
 
-    #[inline]
     fn directive(&mut self, result: &Result<T, E>) -> Directive {
         match result {
             Ok(_) => Directive::Succeed,

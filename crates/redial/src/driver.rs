@@ -58,7 +58,6 @@ pub(crate) struct CallTraits {
 
 impl CallTraits {
     /// Whether the elapsed time counts from the first poll: the clock is read then.
-    #[inline(always)]
     pub(crate) fn is_elapsed_exact(self, policy: &Policy) -> bool {
         self.reads_attempt || self.reports_elapsed || policy.needs_clock()
     }
@@ -75,7 +74,6 @@ pub(crate) struct PollContext<'a, 'w> {
 }
 
 impl<'a, 'w> PollContext<'a, 'w> {
-    #[inline(always)]
     pub(crate) fn new(traits: CallTraits, cx: &'a mut Context<'w>) -> Self {
         PollContext { cx, traits, starts: 0, attempt: Attempt::first(None) }
     }

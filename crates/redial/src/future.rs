@@ -48,7 +48,6 @@ pub enum WithReport {}
 impl<T> Output<T> for Value {
     type Output = T;
     const TIMED: bool = false;
-    #[inline]
     fn output(value: T, _report: impl FnOnce() -> Report) -> T {
         value
     }
@@ -111,7 +110,6 @@ pub trait Hedges<A>: Default {
 pub struct NoHedges;
 
 impl<A> Hedges<A> for NoHedges {
-    #[inline(always)]
     fn place<'a>(
         &'a mut self,
         _slot: usize,
@@ -160,7 +158,6 @@ impl<A> Hedges<A> for HedgeList<A> {
 }
 
 impl<'p, C, G: OriginKind, O, A, T, E, S: Sleeper, R> Retrying<'p, C, G, O, A, T, E, S, R> {
-    #[inline]
     pub(crate) fn new(
         origin: G,
         operation: O,
@@ -237,7 +234,6 @@ where
     S: Sleeper,
 {
     /// Whether the clock is read before the first attempt, or the state machine starts with the call.
-    #[inline(always)]
     fn needs_clock<R: Output<T>>(&self) -> bool {
         O::READS_ATTEMPT || R::TIMED || self.origin.needs_clock() || crate::trace::is_enabled()
     }

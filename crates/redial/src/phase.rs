@@ -44,7 +44,6 @@ impl<'p, S: Sleeper> Machine<'p, S> {
 
 impl<'p, S: Sleeper> CallPhase<'p, S> {
     /// Whether the call has not been polled, and has no options.
-    #[inline(always)]
     pub(crate) const fn is_not_started(&self) -> bool {
         matches!(self, CallPhase::Plain(PlainCall::NotStarted))
     }

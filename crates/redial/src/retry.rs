@@ -33,7 +33,6 @@ use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 /// The budget belongs to the line that calls `retry`. A wrapper function is therefore one call site with
 /// one budget for all of its callers, unless it is `#[track_caller]`.
 #[track_caller]
-#[inline(always)]
 pub fn retry<'p, O, K>(operation: O) -> Retry<'p, CallWhenToSayWhichErrorsAreRetried, Site, O, K>
 where
     O: Operation,
@@ -116,7 +115,6 @@ impl<G, O, K, C, S, R> fmt::Debug for Retry<'_, C, G, O, K, S, R> {
 }
 
 impl<G, O, K> Retry<'_, CallWhenToSayWhichErrorsAreRetried, G, O, K, DefaultSleeper, Value> {
-    #[inline]
     pub(crate) const fn new(origin: G, operation: O) -> Self {
         Retry {
             origin,
@@ -162,7 +160,6 @@ where
     /// let page = GET.retry(|| answers.next().unwrap()).when(may_be_repeated).call();
     /// assert_eq!(page.ok(), Some("page"));
     /// ```
-    #[inline]
     #[doc(alias("retry_if", "retryable", "condition"))]
     pub fn when<W, F>(self, accepts: F) -> Retry<'p, When<F>, G, O, K, S, R>
     where
@@ -281,7 +278,6 @@ where
 }
 
 impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
-    #[inline]
     fn map<D>(self, change: impl FnOnce(C) -> D) -> Retry<'p, D, G, O, K, S, R> {
         let Retry { origin, operation, classify, sleeper, options, kind } = self;
         Retry { origin, operation, classify: change(classify), sleeper, options, kind }
@@ -375,7 +371,6 @@ where
     type Output = CallResult<T, E, C, R>;
     type IntoFuture = Retrying<'p, C, G, O, A, T, E, S, R>;
 
-    #[inline]
     fn into_future(self) -> Self::IntoFuture {
         let Retry { origin, operation, classify, sleeper, options, .. } = self;
         Retrying::new(origin, operation, classify, sleeper, options)
