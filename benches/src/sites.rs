@@ -68,26 +68,33 @@ const VARIANTS: [Variant; 4] = [
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/sites");
     println!("## {SITES} call sites, CPU seconds of building them");
-    println!("| sites of | debug | release | incremental, one site changed | stripped bytes per site | over the hand-written loop |");
-    println!("| --- | --- | --- | --- | --- | --- |");
+    println!(
+        "| sites of | debug | release | incremental, one site changed | code per site | over the hand-written loop | stripped bytes per site | over it |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
     let mut hand = None;
     for variant in &VARIANTS {
         let folder = write_program(&root, variant, SITES);
         let debug = fastest(|| rebuild(&folder, &["build"], "0"));
         let release = fastest(|| rebuild(&folder, &["build", "--release"], "0"));
-        let many = binary_bytes(&folder);
+        let many = [code_bytes(&folder), binary_bytes(&folder)];
         let incremental = fastest(|| change_one_site(&folder));
         let few = write_program(&root, variant, FEW_SITES);
         cargo(&few, &["build", "--release"], "0");
-        let per_site = (many - binary_bytes(&few)) / (SITES - FEW_SITES) as f64;
+        let few = [code_bytes(&few), binary_bytes(&few)];
+        let per_site = [0, 1].map(|size| (many[size] - few[size]) / (SITES - FEW_SITES) as f64);
         let hand = *hand.get_or_insert(per_site);
+        let [code, file] = per_site;
         println!(
-            "| {} | {debug:.2} | {release:.2} | {incremental:.2} | {per_site:.0} | {:+.0} |",
+            "| {} | {debug:.2} | {release:.2} | {incremental:.2} | {code:.0} | {:+.0} | {file:.0} | {:+.0} |",
             variant.name,
-            per_site - hand,
+            code - hand[0],
+            file - hand[1],
         );
     }
-    println!("\n## A clean debug build of the library and its dependencies\n| library | CPU seconds |\n| --- | --- |");
+    println!(
+        "\n## A clean debug build of the library and its dependencies\n| library | CPU seconds |\n| --- | --- |"
+    );
     for variant in VARIANTS.iter().filter(|variant| !variant.dependencies.is_empty()) {
         let seconds = fastest(|| clean_library_build(&root, variant));
         println!("| {} | {seconds:.2} |", variant.name);
@@ -142,10 +149,10 @@ fn dependencies(variant: &Variant) -> String {
 
 fn site_module(variant: &Variant, site: usize) -> String {
     // The fields make the value types differ in size too.
-    let fields: String = (0..=site % 7).map(|field| format!("    pub field_{field}: u64,\n")).collect();
-    let values: String = (0..=site % 7)
-        .map(|field| format!("field_{field}: length + {field}, "))
-        .collect();
+    let fields: String =
+        (0..=site % 7).map(|field| format!("    pub field_{field}: u64,\n")).collect();
+    let values: String =
+        (0..=site % 7).map(|field| format!("field_{field}: length + {field}, ")).collect();
     format!(
         r#"#![allow(dead_code, unused_imports)]
 use std::fmt;
@@ -256,6 +263,21 @@ fn children_seconds() -> f64 {
 
 fn binary_bytes(folder: &Path) -> f64 {
     fs::metadata(folder.join("target/release/sites")).expect("a program").len() as f64
+}
+
+/// The size of the section `.text`: machine code without data, relocations and unwind tables.
+fn code_bytes(folder: &Path) -> f64 {
+    let program = fs::read(folder.join("target/release/sites")).expect("a program");
+    let number = |at: usize, bytes: usize| -> usize {
+        program[at..at + bytes].iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte))
+    };
+    assert_eq!(&program[..5], b"\x7fELF\x02", "a program of 64 bits");
+    let (table, entry, count) = (number(0x28, 8), number(0x3a, 2), number(0x3c, 2));
+    let header = |index: usize| table + index * entry;
+    let names = number(header(number(0x3e, 2)) + 0x18, 8);
+    let text =
+        (0..count).map(header).find(|at| program[names + number(*at, 4)..].starts_with(b".text\0"));
+    number(text.expect("a section of code") + 0x20, 8) as f64
 }
 
 fn write(path: &Path, text: &str) {
