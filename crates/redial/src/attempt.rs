@@ -76,6 +76,13 @@ pub trait Operation {
 
     /// Starts one attempt.
     fn start(&mut self, attempt: Attempt) -> Self::Answer;
+
+    /// Whether another attempt can be started. If not, the call ends with the running attempt, as after
+    /// gRPC's commit.
+    #[inline(always)]
+    fn is_replayable(&self) -> bool {
+        true
+    }
 }
 
 impl<R, F: FnMut() -> R> Operation for F {

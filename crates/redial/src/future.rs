@@ -251,8 +251,12 @@ where
         mut first: Pin<&mut Option<A>>,
         cx: &mut Context<'_>,
     ) -> Poll<CallResult<T, E, C, R>> {
-        let origin = self.origin;
-        let traits = CallTraits { reads_attempt: O::READS_ATTEMPT, reports_elapsed: R::TIMED };
+        let origin = &self.origin;
+        let traits = CallTraits {
+            reads_attempt: O::READS_ATTEMPT,
+            reports_elapsed: R::TIMED,
+            replayable: self.operation.is_replayable(),
+        };
         let poll = &mut PollContext::new(traits, cx);
         let end = EndOnDrop(&mut self.phase);
         let mut running = matches!(input, Input::Polled) && end.0.is_attempt_running();
@@ -269,6 +273,7 @@ where
                 Step::Poll(slot) => slot,
                 Step::Start(slot) | Step::StartAndPoll(slot) => {
                     let attempt = self.operation.start(poll.attempt);
+                    poll.traits.replayable = self.operation.is_replayable();
                     self.hedges.place(slot, first.as_mut()).set(Some(attempt));
                     if let Step::Start(_) = step {
                         input = Input::Started;

@@ -174,6 +174,7 @@ mod phase;
 mod plain;
 mod policy;
 mod policy_name;
+mod policy_ref;
 pub mod presets;
 mod report;
 mod retry;

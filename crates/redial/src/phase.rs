@@ -64,7 +64,7 @@ impl<'p, S: Sleeper> CallPhase<'p, S> {
     #[inline(never)]
     pub(crate) fn next_step(
         &mut self,
-        origin: impl Origin<'p>,
+        origin: &impl Origin<'p>,
         input: &Input,
         poll: &mut PollContext<'_, '_>,
         sleeper: &S,
@@ -101,7 +101,7 @@ impl<'p, S: Sleeper> CallPhase<'p, S> {
     #[inline(never)]
     pub(crate) fn details(
         &mut self,
-        origin: impl Origin<'p>,
+        origin: &impl Origin<'p>,
         traits: CallTraits,
         sleeper: &S,
         stop_reason: StopReason,
