@@ -59,7 +59,8 @@ where
         let policy = origin.policy();
         if options.is_some() || policy.needs_machine() || crate::trace::is_enabled() {
             let options = options.map_or_else(Options::default, |options| *options);
-            let engine = Engine::begin(origin.policy_ref(), origin.handle(), options, clock::to_ns(start));
+            let engine =
+                Engine::begin(origin.policy_ref(), origin.handle(), options, clock::to_ns(start));
             return run::<O, C, R, T, E>(engine, operation, classify, Input::Polled, None);
         }
         let result = operation.start(Attempt::first(policy.first_attempt_timeout()));
@@ -78,7 +79,8 @@ where
                 Ok(R::output(value, report))
             }
             (directive, result) => {
-                let engine = Engine::begin_late(origin.policy_ref(), origin.handle(), clock::to_ns(start));
+                let engine =
+                    Engine::begin_late(origin.policy_ref(), origin.handle(), clock::to_ns(start));
                 let input = Input::Outcome(0, directive);
                 run::<O, C, R, T, E>(engine, operation, classify, input, Some(result))
             }

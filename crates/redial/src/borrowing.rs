@@ -108,7 +108,12 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
     {
         let options = self.options.map_or_else(Options::default, |options| *options);
         let (policy, sleeper) = (self.policy, &self.sleeper);
-        let mut engine = Engine::begin(PolicyRef::Borrowed(policy), policy.handle.clone(), options, sleeper.now());
+        let mut engine = Engine::begin(
+            PolicyRef::Borrowed(policy),
+            policy.handle.clone(),
+            options,
+            sleeper.now(),
+        );
         let mut timer = pin!(SleepUntil::unarmed());
         let traits = CallTraits { reads_attempt: true, reports_elapsed: true, replayable: true };
         let (mut last, mut starts) = (None, 0);

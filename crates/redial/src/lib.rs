@@ -131,6 +131,7 @@
 //! | --- | --- | --- |
 //! | `tokio` | yes | the tokio timer for delays. Without it, use `.call()` for blocking code, or pass your own timer with [`Retry::sleeping_on`] |
 //! | `serde` | no | policies in JSON, TOML and other formats (module `config`), and call logs as JSON lines |
+//! | `tower` | no | a layer that retries or hedges the requests of a tower service (module `tower`) |
 //! | `tracing` | no | an event for every step of a call, under the target `redial` ([`trace`]) |
 //!
 //! # Performance
@@ -182,6 +183,8 @@ mod sleeper;
 pub mod strategy;
 pub mod testing;
 pub mod throttle;
+#[cfg(feature = "tower")]
+pub mod tower;
 pub mod trace;
 mod with_budget;
 

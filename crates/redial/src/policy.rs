@@ -86,6 +86,9 @@ pub trait Origin<'p>: Clone + OriginKind {
 /// An [`Origin`] that retries and does not hedge.
 pub trait Sequential<'p>: Origin<'p> {}
 
+#[cfg(feature = "tower")]
+pub(crate) use sealed::Sealed;
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for &super::Policy {}
