@@ -20,7 +20,7 @@ use crate::classify::Classify;
 use crate::driver::{CallTraits, Input, PollContext, Step};
 use crate::error::{Details, Error};
 use crate::options::Options;
-use crate::phase::CallPhase;
+use crate::phase::{CallPhase, PhaseCell};
 use crate::plain::{PlainCall, UNKNOWN};
 use crate::policy::{Origin, OriginKind};
 use crate::report::Report;
@@ -86,7 +86,7 @@ pin_project! {
 
 /// Everything of a call but its first attempt, which is pinned.
 struct CallState<'p, C, G: OriginKind, O, A, T, E, S: Sleeper> {
-    phase: CallPhase<'p, S>,
+    phase: PhaseCell<'p, S>,
     /// The last result of an attempt: the deadline may cancel a later attempt.
     last: Option<Result<T, E>>,
     hedges: G::Hedges<A>,
@@ -173,6 +173,7 @@ impl<'p, C, G: OriginKind, O, A, T, E, S: Sleeper, R> Retrying<'p, C, G, O, A, T
             Some(options) => CallPhase::Plain(PlainCall::Configured(options)),
         };
         let (last, hedges) = (None, G::Hedges::default());
+        let phase = PhaseCell::new(phase);
         let call = CallState { phase, last, hedges, origin, operation, classify, sleeper };
         Retrying { attempt: None, call, output: PhantomData }
     }
@@ -205,7 +206,7 @@ where
         let mut input = Input::Polled;
         if call.phase.is_not_started() && !call.needs_clock::<R>() {
             // If user code panics, the phase stays `Done`. A call that has not started has nothing to drop.
-            mem::forget(mem::replace(&mut call.phase, CallPhase::Done));
+            mem::forget(mem::replace(&mut *call.phase, CallPhase::Done));
             attempt.set(Some(call.operation.start(Attempt::first(None))));
             input = match attempt.as_mut().as_pin_mut().map(|attempt| attempt.poll(cx)) {
                 Some(Poll::Ready(Ok(value))) if C::ACCEPTS_VALUES && !R::TIMED => {
@@ -222,7 +223,8 @@ where
                 }
                 Some(Poll::Pending) | None => Input::Pending,
             };
-            call.phase = CallPhase::Plain(PlainCall::Immediate { attempts: 1, start: UNKNOWN });
+            let phase = CallPhase::Plain(PlainCall::Immediate { attempts: 1, start: UNKNOWN });
+            mem::forget(mem::replace(&mut *call.phase, phase));
         }
         call.poll_slow::<R>(input, attempt, cx)
     }
