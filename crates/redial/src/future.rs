@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 use redial_core::StopReason;
 
-use crate::attempt::{Attempt, Operation};
+use crate::attempt::Operation;
 use crate::classify::Classify;
 use crate::driver::{CallTraits, Input, PollContext, Step};
 use crate::error::{Details, Error};
@@ -207,7 +207,7 @@ where
         if call.phase.is_not_started() && !call.needs_clock::<R>() {
             // If user code panics, the phase stays `Done`. A call that has not started has nothing to drop.
             mem::forget(mem::replace(&mut *call.phase, CallPhase::Done));
-            attempt.set(Some(call.operation.start(Attempt::first(None))));
+            attempt.set(Some(call.operation.start_first()));
             input = match attempt.as_mut().as_pin_mut().map(|attempt| attempt.poll(cx)) {
                 Some(Poll::Ready(Ok(value))) if C::ACCEPTS_VALUES && !R::TIMED => {
                     attempt.set(None);
