@@ -62,6 +62,7 @@
 //! | start another attempt when the first is slow (hedging), to cut tail latency | [`Policy::hedged`]; [`Retry::latency_estimator`] sets its delay from the observed latency |
 //! | compute the delay in code, or stop, after each retryable failure | [`strategy`] |
 //! | share a retry budget | [`Throttle::budget`] |
+//! | retry or hedge the requests of a tower service | `tower` (feature `tower`) |
 //! | have a retry budget per host or tenant | [`throttle::KeyedBudgets`] |
 //! | retry attempts that time out | [`Builder::retry_timeouts`] |
 //! | reconnect without end | [`Builder::forever`], [`Builder::reset_after`] |
