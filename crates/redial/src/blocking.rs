@@ -57,7 +57,7 @@ where
         let Retry { origin, mut operation, mut classify, options, .. } = self;
         let start = Instant::now();
         let policy = origin.policy();
-        if options.is_some() || policy.needs_machine() || crate::trace::is_enabled() {
+        if options.is_some() || policy.needs_machine() || crate::is_observed() {
             let options = options.map_or_else(Options::default, |options| *options);
             let engine =
                 Engine::begin(origin.policy_ref(), origin.handle(), options, clock::to_ns(start));

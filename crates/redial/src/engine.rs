@@ -17,6 +17,7 @@ use crate::attempt::Attempt;
 use crate::call_log::CallLog;
 pub(crate) use crate::draws::draw;
 use crate::error::{BoxError, Details};
+use crate::metrics::CallMetrics;
 use crate::options::{Hook, Options};
 use crate::policy_ref::{CorePolicyRef, PolicyRef};
 use crate::report::Report;
@@ -32,6 +33,7 @@ struct ProcessContext<'p> {
     history: Option<Vec<(Ns, Event)>>,
     /// The latency of this call, for its estimator.
     call_latency: Option<(CallLatency, &'p LatencyEstimator)>,
+    metrics: CallMetrics,
 }
 
 impl DriverContext for ProcessContext<'_> {
@@ -40,6 +42,7 @@ impl DriverContext for ProcessContext<'_> {
     }
     fn record(&mut self, at: Ns, event: Event) {
         crate::trace::record(&event);
+        self.metrics.record(at, &event);
         // A hook is taken out while it runs: if it panics, it is not called again for the events of
         // the cancellation.
         if let Some(mut hook) = self.hook.take() {
@@ -100,6 +103,7 @@ impl<'p> Engine<'p> {
             call_log: options.call_log,
             history: options.history.then(Vec::new),
             call_latency: options.estimator.map(|estimator| (CallLatency::new(hedge), estimator)),
+            metrics: CallMetrics::new(&policy, &handle),
         };
         let params = CallParams {
             deadline: options.deadline,
@@ -117,7 +121,9 @@ impl<'p> Engine<'p> {
     #[cold]
     #[inline(never)]
     pub(crate) fn begin_late(policy: PolicyRef<'p>, handle: Handle, start: Ns) -> Self {
-        let mut env = CallEnvironment::new(handle, ProcessContext::default());
+        let metrics = CallMetrics::new(&policy, &handle);
+        let context = ProcessContext { metrics, ..ProcessContext::default() };
+        let mut env = CallEnvironment::new(handle, context);
         let params = CallParams::default();
         let core = CorePolicyRef(policy.clone());
         let call = match FirstAttempt::of(&core, params, start) {

@@ -241,7 +241,7 @@ where
     /// Whether the clock is read before the first attempt, or the state machine starts with the call.
     #[inline(always)]
     fn needs_clock<R: Output<T>>(&self) -> bool {
-        O::READS_ATTEMPT || R::TIMED || self.origin.needs_clock() || crate::trace::is_enabled()
+        O::READS_ATTEMPT || R::TIMED || self.origin.needs_clock() || crate::is_observed()
     }
 
     /// Polls a call that has left the fast path: carries out its steps.

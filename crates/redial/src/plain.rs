@@ -217,7 +217,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
         let step = match self {
             PlainCall::NotStarted => {
                 let (policy, now) = (origin.policy(), sleeper.now());
-                if policy.needs_machine() || crate::trace::is_enabled() {
+                if policy.needs_machine() || crate::is_observed() {
                     return Poll::Ready(begin(origin, Options::default(), now));
                 }
                 *self = PlainCall::Immediate { attempts: 1, start: now };

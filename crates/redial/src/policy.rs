@@ -408,6 +408,16 @@ impl Policy {
         Ok(self)
     }
 
+    /// The name of a call with this throttle: that of the policy, or the place of a call with the default
+    /// policy.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn call_name(&self, throttle: &Handle) -> PolicyName {
+        match throttle {
+            Handle::CallSite(site) if std::ptr::eq(self, &DEFAULT) => Site(*site).name(),
+            _ => self.name(),
+        }
+    }
+
     /// Whether the clock is read before the first attempt, or the state machine starts with the call.
     #[inline(always)]
     pub(crate) fn needs_clock(&self) -> bool {
