@@ -8,8 +8,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redial::throttle::{Bucket, CallSite, RetryBudget};
+use redial::tower::RetryLayer;
 use redial::{Hedged, Jitter, Policy, Throttle, ms, s};
 use redial_core::{Cost, Grant, FailureKind};
+use tower::Layer as _;
 
 use crate::operation::{Busy, FAILURES, blocking, is_transient, operation};
 
@@ -42,6 +44,16 @@ cases! {
         "backoff" => |n| each(n, |seed| poll_once(backoff::future::retry(backoff::ExponentialBackoff::default(), || async { operation(seed, &0).await.map_err(backoff::Error::transient) }))),
         "tower::retry" => |n| peers::tower_retry(n, false),
         "tower::retry, TpsBudget" => |n| peers::tower_retry(n, true),
+    }
+    "tower service, success at once" {
+        "bare service" => |n| services::call(n, services::service()),
+        "tower::retry" => |n| peers::tower_retry(n, false),
+        "tower::retry, TpsBudget" => |n| peers::tower_retry(n, true),
+        "redial layer, no budget" => |n| services::call(n, RetryLayer::new(&NO_BUDGET).when(is_transient).layer(services::service())),
+        "redial layer, default policy, budget full" => |n| services::call(n, RetryLayer::standard().when(is_transient).layer(services::service())),
+        "redial layer, static policy, budget full" => |n| services::call(n, RetryLayer::new(&STATIC).when(is_transient).layer(services::service())),
+        "redial layer, policy built at run time, budget full" => |n| services::call(n, RetryLayer::new(STATIC.clone()).when(is_transient).layer(services::service())),
+        "redial layer, hedged, budget full" => |n| services::call(n, RetryLayer::new(&HEDGED).when(is_transient).layer(services::service())),
     }
     "two failures with zero delay, then success" {
         "bare operation, three times" => |n| each(n, |seed| { FAILURES.store(2, Ordering::Relaxed); let mut last = 0; for _ in 0..3 { last = poll_any(operation(seed, &0)); } last }),
@@ -317,9 +329,27 @@ impl Future for Fails64 {
     }
 }
 
+/// Requests through a tower service.
+mod services {
+    use super::*;
+    use crate::operation::Operation;
+    use tower::Service;
+    use tower::util::ServiceFn;
+
+    pub(super) fn service() -> ServiceFn<impl FnMut(u64) -> Operation + Clone> {
+        tower::service_fn(|seed: u64| operation(&seed, &0))
+    }
+
+    pub(super) fn call(n: u64, mut service: impl Service<u64, Response = u64>) {
+        for i in 0..n {
+            black_box(poll_once(service.call(i)));
+        }
+    }
+}
+
 mod peers {
     use super::*;
-    use tower::{Layer, Service, ServiceExt};
+    use tower::{Service, ServiceExt};
 
     /// The policy that users of tower have to write.
     #[derive(Clone)]
@@ -356,11 +386,8 @@ mod peers {
 
     pub(super) fn tower_retry(n: u64, budget: bool) {
         let budget = budget.then(|| std::sync::Arc::new(tps()));
-        let service = tower::service_fn(|seed: u64| operation(&seed, &0));
-        let mut service = tower::retry::Retry::new(Thrice { left: 2, budget }, service);
-        for i in 0..n {
-            black_box(poll_once(service.call(i)));
-        }
+        let policy = Thrice { left: 2, budget };
+        services::call(n, tower::retry::Retry::new(policy, services::service()));
     }
 
     pub(super) fn resilience_hedge(n: u64) {

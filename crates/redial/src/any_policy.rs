@@ -13,6 +13,7 @@ use crate::future::HedgeList;
 use crate::policy::sealed::Sealed;
 use crate::policy::{Hedged, Origin, OriginKind, Policy};
 use crate::policy_name::PolicyName;
+use crate::policy_ref::PolicyRef;
 use crate::retry::Retry;
 use crate::throttle::Handle;
 
@@ -135,7 +136,8 @@ impl AnyPolicy {
         Retry::new(self, WithAttempt(operation))
     }
 
-    const fn policy(&self) -> &Policy {
+    /// The policy, whatever its kind.
+    const fn either(&self) -> &Policy {
         match self {
             AnyPolicy::Policy(policy) => policy,
             AnyPolicy::Hedged(hedged) => &hedged.0,
@@ -150,20 +152,23 @@ impl OriginKind for &AnyPolicy {
 }
 
 impl<'p> Origin<'p> for &'p AnyPolicy {
-    fn policy(self) -> &'p Policy {
-        self.policy()
+    fn policy(&self) -> &Policy {
+        self.either()
     }
-    fn handle(self) -> Handle {
-        self.policy().handle.clone()
+    fn policy_ref(&self) -> PolicyRef<'p> {
+        PolicyRef::Borrowed(self.either())
     }
-    fn withdraw(self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
-        self.policy().handle.withdraw_from_budget(cost, now)
+    fn handle(&self) -> Handle {
+        self.either().handle.clone()
     }
-    fn succeeded(self) {
-        self.policy().handle.succeeded(None);
+    fn withdraw(&self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
+        self.either().handle.withdraw_from_budget(cost, now)
     }
-    fn name(self) -> PolicyName {
-        self.policy().name()
+    fn succeeded(&self) {
+        self.either().handle.succeeded(None);
+    }
+    fn name(&self) -> PolicyName {
+        self.either().name()
     }
 }
 

@@ -80,6 +80,20 @@ pub trait Operation {
 
     /// Starts one attempt.
     fn start(&mut self, attempt: Attempt) -> Self::Answer;
+
+    /// Starts the first attempt of a call that has not read the clock.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn start_first(&mut self) -> Self::Answer {
+        self.start(Attempt::first(None))
+    }
+
+    /// Whether another attempt can be started. If not, the call ends with the running attempt, as after
+    /// gRPC's commit.
+    #[inline(always)]
+    fn is_replayable(&self) -> bool {
+        true
+    }
 }
 
 impl<R, F: FnMut() -> R> Operation for F {

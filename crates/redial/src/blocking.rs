@@ -57,9 +57,10 @@ where
         let Retry { origin, mut operation, mut classify, options, .. } = self;
         let start = Instant::now();
         let policy = origin.policy();
-        if options.is_some() || policy.needs_machine() || crate::trace::is_enabled() {
+        if options.is_some() || policy.needs_machine() || crate::is_observed() {
             let options = options.map_or_else(Options::default, |options| *options);
-            let engine = Engine::begin(policy, origin.handle(), options, clock::to_ns(start));
+            let engine =
+                Engine::begin(origin.policy_ref(), origin.handle(), options, clock::to_ns(start));
             return run::<O, C, R, T, E>(engine, operation, classify, Input::Polled, None);
         }
         let result = operation.start(Attempt::first(policy.first_attempt_timeout()));
@@ -78,7 +79,8 @@ where
                 Ok(R::output(value, report))
             }
             (directive, result) => {
-                let engine = Engine::begin_late(policy, origin.handle(), clock::to_ns(start));
+                let engine =
+                    Engine::begin_late(origin.policy_ref(), origin.handle(), clock::to_ns(start));
                 let input = Input::Outcome(0, directive);
                 run::<O, C, R, T, E>(engine, operation, classify, input, Some(result))
             }
@@ -104,7 +106,7 @@ where
 {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let cx = &mut Context::from_waker(&waker);
-    let traits = CallTraits { reads_attempt: true, reports_elapsed: true };
+    let traits = CallTraits { reads_attempt: true, reports_elapsed: true, replayable: true };
     loop {
         let poll = &mut PollContext::new(traits, cx);
         input = match next_step(&mut engine, input, poll) {

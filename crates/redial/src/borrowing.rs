@@ -15,6 +15,7 @@ use crate::options::{Options, call_options, retry_options};
 use crate::phase::AsyncTimer;
 use crate::plain::SleepUntil;
 use crate::policy::Policy;
+use crate::policy_ref::PolicyRef;
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
 /// A call whose operation borrows a target mutably, made by [`Policy::retry_on`].
@@ -192,9 +193,14 @@ impl<A, F, S, R> BorrowingRetry<'_, A, F, S, R> {
     {
         let options = self.options.map_or_else(Options::default, |options| *options);
         let (policy, sleeper) = (self.policy, &self.sleeper);
-        let mut engine = Engine::begin(policy, policy.handle.clone(), options, sleeper.now());
+        let mut engine = Engine::begin(
+            PolicyRef::Borrowed(policy),
+            policy.handle.clone(),
+            options,
+            sleeper.now(),
+        );
         let mut timer = pin!(SleepUntil::unarmed());
-        let traits = CallTraits { reads_attempt: true, reports_elapsed: true };
+        let traits = CallTraits { reads_attempt: true, reports_elapsed: true, replayable: true };
         let (mut last, mut starts) = (None, 0);
         let mut next_step = |input: &Input, cx: &mut Context<'_>| {
             let timer = &mut AsyncTimer { sleeper, timer: timer.as_mut() };

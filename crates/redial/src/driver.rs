@@ -47,13 +47,15 @@ pub(crate) enum Input {
     Outcome(usize, Directive),
 }
 
-/// What the types of a call require of its driver.
+/// What the operation and the types of a call require of its driver.
 #[derive(Clone, Copy)]
 pub(crate) struct CallTraits {
     /// The operation takes its attempt, with the remaining time.
     pub(crate) reads_attempt: bool,
     /// The output of a success has the elapsed time.
     pub(crate) reports_elapsed: bool,
+    /// The operation can start another attempt.
+    pub(crate) replayable: bool,
 }
 
 impl CallTraits {
@@ -121,6 +123,9 @@ impl CallDriver<'_, '_> {
         poll: &mut PollContext<'_, '_>,
     ) -> Poll<Step> {
         let mut position = self.engine.position;
+        if !poll.traits.replayable {
+            self.engine.commit_to_running();
+        }
         match *input {
             Input::Polled => position = PollLoop::START,
             Input::Started | Input::Cancelled | Input::Pending => {}

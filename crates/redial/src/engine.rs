@@ -17,8 +17,9 @@ use crate::attempt::Attempt;
 use crate::call_log::CallLog;
 pub(crate) use crate::draws::draw;
 use crate::error::{BoxError, Details};
+use crate::metrics::CallMetrics;
 use crate::options::{Hook, Options};
-use crate::policy::Policy;
+use crate::policy_ref::{CorePolicyRef, PolicyRef};
 use crate::report::Report;
 use crate::strategy::{Decision, Reasons, Request, Strategy};
 use crate::throttle::Handle;
@@ -32,6 +33,7 @@ struct ProcessContext<'p> {
     history: Option<Vec<(Ns, Event)>>,
     /// The latency of this call, for its estimator.
     call_latency: Option<(CallLatency, &'p LatencyEstimator)>,
+    metrics: CallMetrics,
 }
 
 impl DriverContext for ProcessContext<'_> {
@@ -40,6 +42,7 @@ impl DriverContext for ProcessContext<'_> {
     }
     fn record(&mut self, at: Ns, event: Event) {
         crate::trace::record(&event);
+        self.metrics.record(at, &event);
         // A hook is taken out while it runs: if it panics, it is not called again for the events of
         // the cancellation.
         if let Some(mut hook) = self.hook.take() {
@@ -66,8 +69,8 @@ enum PendingAnswer {
 
 /// One call: the state machine and its environment. The driver keeps the attempts and the last result.
 pub(crate) struct Engine<'p> {
-    pub(crate) call: Call<&'p redial_core::Policy>,
-    policy: &'p Policy,
+    pub(crate) call: Call<CorePolicyRef<'p>>,
+    policy: PolicyRef<'p>,
     env: CallEnvironment<Handle, ProcessContext<'p>>,
     strategy: Option<Arc<dyn Strategy + 'p>>,
     strategy_error: Option<BoxError>,
@@ -88,7 +91,7 @@ impl<'p> Engine<'p> {
     #[cold]
     #[inline(never)]
     pub(crate) fn begin(
-        policy: &'p Policy,
+        policy: PolicyRef<'p>,
         handle: Handle,
         options: Options<'p>,
         start: Ns,
@@ -100,6 +103,7 @@ impl<'p> Engine<'p> {
             call_log: options.call_log,
             history: options.history.then(Vec::new),
             call_latency: options.estimator.map(|estimator| (CallLatency::new(hedge), estimator)),
+            metrics: CallMetrics::new(&policy, &handle),
         };
         let params = CallParams {
             deadline: options.deadline,
@@ -110,27 +114,30 @@ impl<'p> Engine<'p> {
             hedge,
         };
         let mut env = CallEnvironment::new(handle, context);
-        let call = Call::begin(&policy.core, params, start, &mut env);
+        let call = Call::begin(CorePolicyRef(policy.clone()), params, start, &mut env);
         Engine::new(policy, call, env, options.strategy, options.data)
     }
 
     /// Begins a call without options whose first attempt runs since `start`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn begin_late(policy: &'p Policy, handle: Handle, start: Ns) -> Self {
-        let mut env = CallEnvironment::new(handle, ProcessContext::default());
+    pub(crate) fn begin_late(policy: PolicyRef<'p>, handle: Handle, start: Ns) -> Self {
+        let metrics = CallMetrics::new(&policy, &handle);
+        let context = ProcessContext { metrics, ..ProcessContext::default() };
+        let mut env = CallEnvironment::new(handle, context);
         let params = CallParams::default();
-        let call = match FirstAttempt::of(&policy.core, params, start) {
-            Some(first) => first.begin(&policy.core, &mut env),
+        let core = CorePolicyRef(policy.clone());
+        let call = match FirstAttempt::of(&core, params, start) {
+            Some(first) => first.begin(core, &mut env),
             // Its deadline had passed, so the call has ended.
-            None => Call::begin(&policy.core, params, start, &mut env),
+            None => Call::begin(core, params, start, &mut env),
         };
         Engine::new(policy, call, env, None, Vec::new())
     }
 
     fn new(
-        policy: &'p Policy,
-        call: Call<&'p redial_core::Policy>,
+        policy: PolicyRef<'p>,
+        call: Call<CorePolicyRef<'p>>,
         env: CallEnvironment<Handle, ProcessContext<'p>>,
         strategy: Option<Arc<dyn Strategy + 'p>>,
         data: Vec<Box<dyn Any + Send + Sync>>,
@@ -177,6 +184,14 @@ impl<'p> Engine<'p> {
         }
         self.yielded = false;
         self.call.outcome(slot, Classification::from(directive), now, &mut self.env);
+    }
+
+    /// Reports that no further attempt can be started: the running one is the last.
+    #[cold]
+    pub(crate) fn commit_to_running(&mut self) {
+        if let Some((_, slot)) = self.call.running_after(0) {
+            self.call.not_replayable(Some(slot), self.call.seen(), &mut self.env);
+        }
     }
 
     /// Reports that a timer fired.

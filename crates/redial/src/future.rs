@@ -15,12 +15,12 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 use redial_core::StopReason;
 
-use crate::attempt::{Attempt, Operation};
+use crate::attempt::Operation;
 use crate::classify::Classify;
 use crate::driver::{CallTraits, Input, PollContext, Step};
 use crate::error::{Details, Error};
 use crate::options::Options;
-use crate::phase::CallPhase;
+use crate::phase::{CallPhase, PhaseCell};
 use crate::plain::{PlainCall, UNKNOWN};
 use crate::policy::{Origin, OriginKind};
 use crate::report::Report;
@@ -85,7 +85,7 @@ pin_project! {
 
 /// Everything of a call but its first attempt, which is pinned.
 struct CallState<'p, C, G: OriginKind, O, A, T, E, S: Sleeper> {
-    phase: CallPhase<'p, S>,
+    phase: PhaseCell<'p, S>,
     /// The last result of an attempt: the deadline may cancel a later attempt.
     last: Option<Result<T, E>>,
     hedges: G::Hedges<A>,
@@ -170,6 +170,7 @@ impl<'p, C, G: OriginKind, O, A, T, E, S: Sleeper, R> Retrying<'p, C, G, O, A, T
             Some(options) => CallPhase::Plain(PlainCall::Configured(options)),
         };
         let (last, hedges) = (None, G::Hedges::default());
+        let phase = PhaseCell::new(phase);
         let call = CallState { phase, last, hedges, origin, operation, classify, sleeper };
         Retrying { attempt: None, call, output: PhantomData }
     }
@@ -202,8 +203,8 @@ where
         let mut input = Input::Polled;
         if call.phase.is_not_started() && !call.needs_clock::<R>() {
             // If user code panics, the phase stays `Done`. A call that has not started has nothing to drop.
-            mem::forget(mem::replace(&mut call.phase, CallPhase::Done));
-            attempt.set(Some(call.operation.start(Attempt::first(None))));
+            mem::forget(mem::replace(&mut *call.phase, CallPhase::Done));
+            attempt.set(Some(call.operation.start_first()));
             input = match attempt.as_mut().as_pin_mut().map(|attempt| attempt.poll(cx)) {
                 Some(Poll::Ready(Ok(value))) if C::ACCEPTS_VALUES && !R::TIMED => {
                     attempt.set(None);
@@ -219,7 +220,8 @@ where
                 }
                 Some(Poll::Pending) | None => Input::Pending,
             };
-            call.phase = CallPhase::Plain(PlainCall::Immediate { attempts: 1, start: UNKNOWN });
+            let phase = CallPhase::Plain(PlainCall::Immediate { attempts: 1, start: UNKNOWN });
+            mem::forget(mem::replace(&mut *call.phase, phase));
         }
         call.poll_slow::<R>(input, attempt, cx)
     }
@@ -235,7 +237,7 @@ where
 {
     /// Whether the clock is read before the first attempt, or the state machine starts with the call.
     fn needs_clock<R: Output<T>>(&self) -> bool {
-        O::READS_ATTEMPT || R::TIMED || self.origin.needs_clock() || crate::trace::is_enabled()
+        O::READS_ATTEMPT || R::TIMED || self.origin.needs_clock() || crate::is_observed()
     }
 
     /// Polls a call that has left the fast path: carries out its steps.
@@ -247,8 +249,12 @@ where
         mut first: Pin<&mut Option<A>>,
         cx: &mut Context<'_>,
     ) -> Poll<CallResult<T, E, C, R>> {
-        let origin = self.origin;
-        let traits = CallTraits { reads_attempt: O::READS_ATTEMPT, reports_elapsed: R::TIMED };
+        let origin = &self.origin;
+        let traits = CallTraits {
+            reads_attempt: O::READS_ATTEMPT,
+            reports_elapsed: R::TIMED,
+            replayable: self.operation.is_replayable(),
+        };
         let poll = &mut PollContext::new(traits, cx);
         let end = EndOnDrop(&mut self.phase);
         let mut running = matches!(input, Input::Polled) && end.0.is_attempt_running();
@@ -265,6 +271,7 @@ where
                 Step::Poll(slot) => slot,
                 Step::Start(slot) | Step::StartAndPoll(slot) => {
                     let attempt = self.operation.start(poll.attempt);
+                    poll.traits.replayable = self.operation.is_replayable();
                     self.hedges.place(slot, first.as_mut()).set(Some(attempt));
                     if let Step::Start(_) = step {
                         input = Input::Started;

@@ -62,11 +62,13 @@
 //! | start another attempt when the first is slow (hedging), to cut tail latency | [`Policy::hedged`]; [`Retry::latency_estimator`] sets its delay from the observed latency |
 //! | compute the delay in code, or stop, after each retryable failure | [`strategy`] |
 //! | share a retry budget | [`Throttle::budget`] |
+//! | retry or hedge the requests of a tower service | `tower` (feature `tower`) |
 //! | have a retry budget per host or tenant | [`throttle::KeyedBudgets`] |
 //! | retry attempts that time out | [`Builder::retry_timeouts`] |
 //! | reconnect without end | [`Builder::forever`], [`Builder::reset_after`] |
 //! | use the delays in a loop of your own | [`Policy::delays`] |
 //! | read a policy from JSON or TOML | `config` (feature `serde`) |
+//! | count calls, retries and stop reasons for a dashboard | `metrics` (feature `metrics`) |
 //! | record everything that a call did, and replay it | [`CallLog`] |
 //! | test policies and programs on virtual time | [`testing`] |
 //!
@@ -132,14 +134,16 @@
 //! | feature | default | adds |
 //! | --- | --- | --- |
 //! | `tokio` | yes | the tokio timer for delays. Without it, use `.call()` for blocking code, or pass your own timer with [`Retry::sleeping_on`] |
+//! | `metrics` | no | counters, histograms and budget gauges for the `metrics` facade (module `metrics`) |
 //! | `serde` | no | policies in JSON, TOML and other formats (module `config`), and call logs as JSON lines |
+//! | `tower` | no | a layer that retries or hedges the requests of a tower service (module `tower`) |
 //! | `tracing` | no | an event for every step of a call, under the target `redial` ([`trace`]) |
 //!
 //! # Performance
 //!
 //! The fast path is an async call of [`retry`] or [`Policy::retry`] that succeeds at its first poll. It
 //! allocates nothing, takes no lock, arms no timer and reads no clock, unless it has a deadline or an
-//! option such as a call log or a report, or a `tracing` subscriber for its events. A call that waits for
+//! option such as a call log or a report, or a `tracing` subscriber for its events, or metrics are enabled. A call that waits for
 //! I/O under its policy's deadline adds one allocation and one timer. Nothing is spawned: dropping the
 //! future cancels the call.
 //!
@@ -171,11 +175,17 @@ mod engine;
 mod error;
 mod future;
 mod keyed_budgets;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "noop_metrics.rs"]
+mod metrics;
 mod options;
 mod phase;
 mod plain;
 mod policy;
 mod policy_name;
+mod policy_ref;
 pub mod presets;
 mod report;
 mod retry;
@@ -183,6 +193,8 @@ mod sleeper;
 pub mod strategy;
 pub mod testing;
 pub mod throttle;
+#[cfg(feature = "tower")]
+pub mod tower;
 pub mod trace;
 mod with_budget;
 
@@ -244,6 +256,12 @@ pub mod parts {
     pub use crate::draws::draw;
     pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
     pub use crate::policy::{Origin, OriginKind, Sequential, Site};
+}
+
+/// Whether the events of each call are observed, so that every call needs its state machine.
+#[inline(always)]
+fn is_observed() -> bool {
+    trace::is_enabled() || metrics::is_enabled()
 }
 
 /// Compiles and runs the README's example with the documentation tests.

@@ -1,5 +1,7 @@
 //! A call that has left the fast path, compiled once for all call sites.
 
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -21,6 +23,48 @@ pub(crate) enum CallPhase<'p, S: Sleeper> {
     Machine(Pin<Box<Machine<'p, S>>>),
     /// The call has ended, or user code panicked: the future can only be dropped.
     Done,
+}
+
+/// The phase in the future of a call. For a call that has ended, its destructor is one comparison in the
+/// caller; the destructor of a [`CallPhase`] is too large to be inlined.
+pub(crate) struct PhaseCell<'p, S: Sleeper>(ManuallyDrop<CallPhase<'p, S>>);
+
+impl<'p, S: Sleeper> PhaseCell<'p, S> {
+    #[inline]
+    pub(crate) const fn new(phase: CallPhase<'p, S>) -> Self {
+        PhaseCell(ManuallyDrop::new(phase))
+    }
+}
+
+impl<'p, S: Sleeper> Deref for PhaseCell<'p, S> {
+    type Target = CallPhase<'p, S>;
+
+    #[inline(always)]
+    fn deref(&self) -> &CallPhase<'p, S> {
+        &self.0
+    }
+}
+
+impl<S: Sleeper> DerefMut for PhaseCell<'_, S> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl<S: Sleeper> Drop for PhaseCell<'_, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !matches!(**self, CallPhase::Done) {
+            drop_phase(self);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn drop_phase<S: Sleeper>(phase: &mut CallPhase<'_, S>) {
+    *phase = CallPhase::Done;
 }
 
 pin_project! {
@@ -63,7 +107,7 @@ impl<'p, S: Sleeper> CallPhase<'p, S> {
     #[inline(never)]
     pub(crate) fn next_step(
         &mut self,
-        origin: impl Origin<'p>,
+        origin: &impl Origin<'p>,
         input: &Input,
         poll: &mut PollContext<'_, '_>,
         sleeper: &S,
@@ -100,7 +144,7 @@ impl<'p, S: Sleeper> CallPhase<'p, S> {
     #[inline(never)]
     pub(crate) fn details(
         &mut self,
-        origin: impl Origin<'p>,
+        origin: &impl Origin<'p>,
         traits: CallTraits,
         sleeper: &S,
         stop_reason: StopReason,

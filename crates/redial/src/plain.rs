@@ -137,7 +137,7 @@ impl<S: Sleeper> SleepUntil<S> {
 /// The environment of a decision without the state machine. Its throttle is a budget, which answers at
 /// once.
 struct PlainEnvironment<'s, G, S> {
-    origin: G,
+    origin: &'s G,
     withdrawal: Option<Withdrawal>,
     sleeper: &'s S,
     /// Whether the time of the decision is the current one, and not the start of the call.
@@ -159,7 +159,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
     /// The next step of the call; pending if everything that it waits for is pending.
     pub(crate) fn next_step(
         &mut self,
-        origin: impl Origin<'p>,
+        origin: &impl Origin<'p>,
         input: &Input,
         poll: &mut PollContext<'_, '_>,
         sleeper: &S,
@@ -188,7 +188,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
                     engine.handle_outcome(*slot, Directive::Retry(*failure), sleeper.now());
                     return Poll::Ready(PlainStep::NeedsMachine(Machine::new(engine)));
                 }
-                match self.after_failure(origin, failure, sleeper) {
+                match self.after_failure(origin, failure, poll.traits, sleeper) {
                     Next::Start(number) => start(number, poll),
                     Next::Wait => start(ready!(self.poll_delay(sleeper, poll.cx)), poll),
                     Next::End(stop_reason) => Step::End(stop_reason),
@@ -210,14 +210,14 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
     /// The first step of a poll.
     fn poll(
         &mut self,
-        origin: impl Origin<'p>,
+        origin: &impl Origin<'p>,
         poll: &mut PollContext<'_, '_>,
         sleeper: &S,
     ) -> Poll<PlainStep<'p, S>> {
         let step = match self {
             PlainCall::NotStarted => {
                 let (policy, now) = (origin.policy(), sleeper.now());
-                if policy.needs_machine() || crate::trace::is_enabled() {
+                if policy.needs_machine() || crate::is_observed() {
                     return Poll::Ready(begin(origin, Options::default(), now));
                 }
                 *self = PlainCall::Immediate { attempts: 1, start: now };
@@ -238,13 +238,16 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
     /// The state machine of a call whose first attempt runs or has just ended.
     fn late_engine(
         &mut self,
-        origin: impl Origin<'p>,
+        origin: &impl Origin<'p>,
         traits: CallTraits,
         sleeper: &S,
     ) -> Engine<'p> {
-        let (policy, start) = (origin.policy(), self.start(sleeper));
-        let mut engine = Engine::begin_late(policy, origin.handle(), start);
-        engine.elapsed_exact = traits.is_elapsed_exact(policy);
+        let start = self.start(sleeper);
+        let mut engine = Engine::begin_late(origin.policy_ref(), origin.handle(), start);
+        engine.elapsed_exact = traits.is_elapsed_exact(origin.policy());
+        if !traits.replayable {
+            engine.commit_to_running();
+        }
         engine
     }
 
@@ -306,7 +309,13 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
     }
 
     /// Decides what follows a retryable failure of a call that needs no state machine.
-    fn after_failure(&mut self, origin: impl Origin<'p>, failure: &Failure, sleeper: &S) -> Next {
+    fn after_failure(
+        &mut self,
+        origin: &impl Origin<'p>,
+        failure: &Failure,
+        traits: CallTraits,
+        sleeper: &S,
+    ) -> Next {
         let policy = &origin.policy().core;
         let mut env = PlainEnvironment { origin, withdrawal: None, sleeper, knows_time: false };
         let start = self.start(sleeper);
@@ -317,6 +326,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
             && failure.has_no_reason_or_hint()
         {
             let mut counters = CallCounters { attempts: *attempts, ..CallCounters::new(start) };
+            counters.committed = !traits.replayable;
             let verdict =
                 decide(policy, &mut counters, failure, Advice::None, start, NEVER, &mut env);
             return match verdict {
@@ -330,6 +340,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
         let now = sleeper.now();
         env.knows_time = true;
         let mut counters = self.counters(sleeper);
+        counters.committed = !traits.replayable;
         let verdict = decide(policy, &mut counters, failure, Advice::None, now, NEVER, &mut env);
         let Verdict::Retry { after, .. } = verdict else { return Next::End(stop_reason(verdict)) };
         let waits = if after == 0 {
@@ -367,7 +378,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
     /// The details of a call that ends without its state machine.
     pub(crate) fn details(
         &mut self,
-        origin: impl Origin<'p>,
+        origin: &impl Origin<'p>,
         traits: CallTraits,
         sleeper: &S,
         stop_reason: StopReason,
@@ -392,11 +403,11 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
 
 /// Begins a call with its state machine.
 fn begin<'p, S: Sleeper>(
-    origin: impl Origin<'p>,
+    origin: &impl Origin<'p>,
     options: Options<'p>,
     now: Ns,
 ) -> PlainStep<'p, S> {
-    let engine = Engine::begin(origin.policy(), origin.handle(), options, now);
+    let engine = Engine::begin(origin.policy_ref(), origin.handle(), options, now);
     PlainStep::NeedsMachine(Machine::new(engine))
 }
 

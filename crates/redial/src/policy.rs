@@ -17,6 +17,7 @@ use crate::classify::CallWhenToSayWhichErrorsAreRetried;
 use crate::delays::Delays;
 use crate::future::{HedgeList, Hedges, NoHedges};
 use crate::policy_name::PolicyName;
+use crate::policy_ref::PolicyRef;
 use crate::retry::Retry;
 use crate::strategy::Strategy;
 use crate::throttle::{Handle, Throttle};
@@ -48,34 +49,38 @@ pub struct Policy {
 
 /// The source of a call's rules and throttle: a [`Policy`], a [`Hedged`] policy, or the call site of
 /// [`retry`](crate::retry).
-pub trait Origin<'p>: Copy + OriginKind {
+pub trait Origin<'p>: Clone + OriginKind {
     /// The rules, and a strategy if there is one.
     #[doc(hidden)]
-    fn policy(self) -> &'p Policy;
+    fn policy(&self) -> &Policy;
+
+    /// The same, for as long as the call.
+    #[doc(hidden)]
+    fn policy_ref(&self) -> PolicyRef<'p>;
 
     /// The throttle.
     #[doc(hidden)]
-    fn handle(self) -> Handle;
+    fn handle(&self) -> Handle;
 
     /// Whether the clock is read before the first attempt.
     #[doc(hidden)]
     #[inline(always)]
-    fn needs_clock(self) -> bool {
+    fn needs_clock(&self) -> bool {
         self.policy().needs_clock()
     }
 
     /// Withdraws the cost of a retry from the budget of a call without its state machine; `now` is read
     /// if the budget refills over time.
     #[doc(hidden)]
-    fn withdraw(self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal>;
+    fn withdraw(&self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal>;
 
     /// Reports a success to the throttle.
     #[doc(hidden)]
-    fn succeeded(self);
+    fn succeeded(&self);
 
     /// The name of the policy, or the place of the call.
     #[doc(hidden)]
-    fn name(self) -> PolicyName;
+    fn name(&self) -> PolicyName;
 }
 
 /// An [`Origin`] that retries and does not hedge.
@@ -110,20 +115,23 @@ impl OriginKind for Site {
 
 impl<'p> Origin<'p> for &'p Policy {
     #[inline(always)]
-    fn policy(self) -> &'p Policy {
+    fn policy(&self) -> &Policy {
         self
     }
-    fn handle(self) -> Handle {
+    fn policy_ref(&self) -> PolicyRef<'p> {
+        PolicyRef::Borrowed(self)
+    }
+    fn handle(&self) -> Handle {
         self.handle.clone()
     }
-    fn withdraw(self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
+    fn withdraw(&self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
         self.handle.withdraw_from_budget(cost, now)
     }
     #[inline(always)]
-    fn succeeded(self) {
+    fn succeeded(&self) {
         self.handle.succeeded(None);
     }
-    fn name(self) -> PolicyName {
+    fn name(&self) -> PolicyName {
         self.name.clone()
     }
 }
@@ -132,20 +140,23 @@ impl<'p> Sequential<'p> for &'p Policy {}
 
 impl<'p> Origin<'p> for &'p Hedged {
     #[inline(always)]
-    fn policy(self) -> &'p Policy {
+    fn policy(&self) -> &Policy {
         &self.0
     }
-    fn handle(self) -> Handle {
+    fn policy_ref(&self) -> PolicyRef<'p> {
+        PolicyRef::Borrowed(&self.0)
+    }
+    fn handle(&self) -> Handle {
         self.0.handle.clone()
     }
-    fn withdraw(self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
+    fn withdraw(&self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
         self.0.handle.withdraw_from_budget(cost, now)
     }
     #[inline(always)]
-    fn succeeded(self) {
+    fn succeeded(&self) {
         self.0.handle.succeeded(None);
     }
-    fn name(self) -> PolicyName {
+    fn name(&self) -> PolicyName {
         self.0.name.clone()
     }
 }
@@ -161,24 +172,27 @@ static DEFAULT: Policy =
 impl<'p> Origin<'p> for Site {
     // The default policy is a static of this crate, which the compiler does not look into elsewhere.
     #[inline(always)]
-    fn needs_clock(self) -> bool {
+    fn needs_clock(&self) -> bool {
         false
     }
     #[inline(always)]
-    fn policy(self) -> &'p Policy {
+    fn policy(&self) -> &Policy {
         &DEFAULT
     }
-    fn handle(self) -> Handle {
+    fn policy_ref(&self) -> PolicyRef<'p> {
+        PolicyRef::Borrowed(&DEFAULT)
+    }
+    fn handle(&self) -> Handle {
         Handle::CallSite(self.0)
     }
-    fn withdraw(self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
+    fn withdraw(&self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
         Handle::CallSite(self.0).withdraw_from_budget(cost, now)
     }
     #[inline(always)]
-    fn succeeded(self) {
+    fn succeeded(&self) {
         self.0.succeeded(None);
     }
-    fn name(self) -> PolicyName {
+    fn name(&self) -> PolicyName {
         PolicyName::of_place(self.0.location())
     }
 }
@@ -389,6 +403,16 @@ impl Policy {
         self.core = self.core.changed(|rules| rules.uses_strategy = true)?;
         self.strategy = Some(Arc::new(strategy));
         Ok(self)
+    }
+
+    /// The name of a call with this throttle: that of the policy, or the place of a call with the default
+    /// policy.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn call_name(&self, throttle: &Handle) -> PolicyName {
+        match throttle {
+            Handle::CallSite(site) if std::ptr::eq(self, &DEFAULT) => Site(*site).name(),
+            _ => self.name(),
+        }
     }
 
     /// Whether the clock is read before the first attempt, or the state machine starts with the call.

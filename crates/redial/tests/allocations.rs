@@ -184,3 +184,33 @@ fn allocation_free_blocking_call_unless_it_fails() {
     });
     assert_eq!(failing, 1, "what would wake the thread");
 }
+
+#[cfg(all(feature = "tower", feature = "tokio"))]
+#[test]
+fn allocation_tower_success_has_none() {
+    use tower::{Layer, Service, service_fn};
+
+    static GET: Policy = Policy::exponential(ms(100)).build();
+    static READ: Hedged = Policy::hedged(ms(100)).build();
+
+    fn allocations_of(mut service: impl Service<u32, Response = u32>) -> u64 {
+        let mut count = || {
+            allocations(|| {
+                let mut call = pin!(service.call(7));
+                let poll = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(matches!(poll, Poll::Ready(Ok(7))));
+            })
+        };
+        // The first success claims the budget of the call site.
+        count();
+        count()
+    }
+
+    let service = service_fn(|request: u32| std::future::ready(Ok::<_, ()>(request)));
+    let layer = redial::tower::RetryLayer::new(&GET).when(|(): &()| true);
+    assert_eq!(allocations_of(layer.layer(service)), 0);
+    let layer = redial::tower::RetryLayer::new(GET.clone()).when(|(): &()| true);
+    assert_eq!(allocations_of(layer.layer(service)), 0);
+    let layer = redial::tower::RetryLayer::new(&READ).when(|(): &()| true);
+    assert_eq!(allocations_of(layer.layer(service)), 0);
+}

@@ -1,0 +1,71 @@
+//! Hooks and call logs.
+
+use std::sync::{Arc, Mutex};
+
+use redial::tower::RetryLayer;
+use redial::{CallLog, Policy, Throttle, ms};
+use tower::{Layer, Service, ServiceExt};
+
+use crate::common::{Failed, Scripted, always};
+
+static THRICE: Policy = Policy::constant(ms(10)).attempts(3).throttle(Throttle::none()).build();
+
+#[tokio::test(start_paused = true)]
+async fn tower_hooks_see_the_events_of_every_request() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let (first, second) = (lines.clone(), lines.clone());
+    let service = RetryLayer::new(&THRICE)
+        .on_event(move |_at, event| first.lock().unwrap().push(event.to_string()))
+        .call_options(move |request: &u32, options| {
+            let (request, second) = (*request, second.clone());
+            options
+                .on_event(move |_at, _event| second.lock().unwrap().push(format!("of {request}")))
+        })
+        .when(always)
+        .layer(Scripted::answers(&[Ok(1)]));
+    service.clone().oneshot(1).await.unwrap();
+    service.oneshot(2).await.unwrap();
+    let lines = lines.lock().unwrap();
+    assert_eq!(lines[2..4], ["attempt 1 started", "of 1"]);
+    assert_eq!(lines.iter().filter(|line| *line == "attempt 1 started").count(), 2);
+    assert_eq!(lines.last().unwrap(), "of 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tower_call_log_equals_that_of_a_plain_call() {
+    let logs = Arc::new(Mutex::new(Vec::new()));
+    let sink = logs.clone();
+    let answers = [Err(Failed::Busy), Err(Failed::Busy), Ok(7)];
+    let service = RetryLayer::new(&THRICE)
+        .when(always)
+        .call_logs(move |log| sink.lock().unwrap().push(log))
+        .layer(Scripted::answers(&answers));
+    service.oneshot(1).await.unwrap();
+
+    let mut plain = CallLog::default();
+    let mut answers = answers.into_iter();
+    let operation = || std::future::ready(answers.next().unwrap());
+    THRICE.retry(operation).when(always).call_log(&mut plain).await.unwrap();
+
+    let events = |log: &CallLog| -> Vec<_> {
+        let start = log.events()[0].0;
+        log.events().iter().map(|(at, event)| (at - start, event.to_string())).collect()
+    };
+    let logs = logs.lock().unwrap();
+    assert_eq!(logs.len(), 1);
+    assert_eq!(events(&logs[0]), events(&plain));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tower_call_log_of_a_dropped_request_ends_with_cancelled() {
+    let logs = Arc::new(Mutex::new(Vec::new()));
+    let sink = logs.clone();
+    let mut service = RetryLayer::new(&THRICE)
+        .when(always)
+        .call_logs(move |log: CallLog| sink.lock().unwrap().push(log.to_string()))
+        .layer(Scripted::timed(&[(500, Ok(7))]));
+    let request = service.ready().await.unwrap().call(1);
+    assert!(tokio::time::timeout(ms(20), request).await.is_err());
+    let logs = logs.lock().unwrap();
+    assert!(logs[0].contains("cancelled"), "{}", logs[0]);
+}
