@@ -101,7 +101,6 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod attempt_stamp;
 mod backends;
 #[doc(hidden)]
 pub mod balancing;
@@ -122,6 +121,7 @@ mod methods;
 mod models;
 mod observe;
 mod options;
+mod previous_attempts_header;
 mod replay_buffer;
 mod report;
 mod response_status;

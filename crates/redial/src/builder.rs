@@ -1,5 +1,7 @@
 //! The builder of policies, for a `static` or at run time.
 //!
+//! The defaults of the settings are `redial_core::Rules::DEFAULT`.
+//!
 //! Invariant: a setting that does not apply to the policy is an error. It is never ignored.
 
 use std::fmt;

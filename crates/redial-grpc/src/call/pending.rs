@@ -20,10 +20,10 @@ use super::failure::{
 use super::response_body::ResponseBody;
 use super::retry_request::RetryRequest;
 use crate::BoxError;
-use crate::attempt_stamp::stamp_response;
 use crate::client_adapter::ClientAdapter;
 use crate::headers::STATUS;
 use crate::observe::SpanGuard;
+use crate::previous_attempts_header::stamp_response;
 use crate::response_status::{self, Head};
 use crate::sync::Mutex;
 

@@ -1,4 +1,5 @@
-//! `hint_max`: the longest delay that is accepted from a server.
+//! The written form of `hint_max`: the longest delay that is accepted from a server. Its default is
+//! `redial_core::Rules::HINT_MAX`.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The attempt stamp: the number of previous attempts, as servers find it in requests and the
+//! The header `grpc-previous-rpc-attempts` of an attempt: the number of previous attempts, as servers find it in requests and the
 //! application in responses and statuses (decision G30). It is written nowhere else.
 
 use http::{HeaderMap, HeaderValue, Response};
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempt_stamp_is_absent_for_the_first_attempt() {
+    fn previous_attempts_header_is_absent_for_the_first_attempt() {
         for number in [0, 1] {
             let mut response = Response::new(());
             stamp_response(&mut response, number);
