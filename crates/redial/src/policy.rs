@@ -173,7 +173,7 @@ static DEFAULT: Policy =
     Policy::exponential(redial_core::ms(100)).throttle(Throttle::none()).build();
 
 impl<'p> Origin<'p> for Site {
-    // The default policy is a static of this crate, which the compiler does not look into elsewhere.
+    // The default policy is a static of this crate, which the compiler does not look into in other crates.
     #[inline(always)]
     fn needs_clock(&self) -> bool {
         false

@@ -1,4 +1,4 @@
-//! Policies: timeouts that are not retried unless a policy says so, names, delays for loops of one's own,
+//! Policies: timeouts that are not retried unless a policy says so, names, delays for hand-written loops,
 //! attempts without end, resets, and budgets that cannot pay.
 //!
 //! All calls run on virtual time.
