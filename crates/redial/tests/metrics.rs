@@ -30,9 +30,7 @@ fn recorded(run: impl FnOnce()) -> Recorded {
         let values = match value {
             DebugValue::Counter(count) => vec![count as f64],
             DebugValue::Gauge(value) => vec![value.into_inner()],
-            DebugValue::Histogram(values) => {
-                values.into_iter().map(|value| value.into_inner()).collect()
-            }
+            DebugValue::Histogram(values) => values.into_iter().map(|value| value.0).collect(),
         };
         all.insert(format!("{}{{{}}}", key.key().name(), labels.join(",")), values);
     }

@@ -65,8 +65,8 @@ where
         ServiceAttempt::NotReady { service: self.service.clone(), request: Some(request) }
     }
 
-    // Always inlined, and without the other variant of the attempt, so that the service writes its future to
-    // where it is polled: 13 instructions.
+    // Always inlined, and without the other variant of the attempt: the compiler then knows the variant when
+    // it polls the attempt, and copies less. 9 of 92 instructions of a success.
     #[inline(always)]
     fn start_first(&mut self) -> Self::Answer {
         let request = self.take_request();
