@@ -1,6 +1,6 @@
 //! A policy whose kind, retrying or hedged, is known only at run time.
 //!
-//! Invariant: a [`Policy`] never hedges, and a [`Hedged`] policy always does.
+//! Invariant: a [`Policy`] never hedges; a [`Hedged`] policy hedges unless it has a single attempt.
 
 use std::sync::Arc;
 

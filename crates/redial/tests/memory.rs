@@ -1,4 +1,4 @@
-//! The module with `unsafe` code (`cell.rs`) drops its value exactly once on every path, and never moves it.
+//! The async driver drops every value exactly once on every path, and never moves a pinned one.
 //!
 //! Each path is taken with attempts and sleeps of several sizes: each larger than the other, zero-sized,
 //! and with heap memory. Every value checks its memory and its address when it is polled or dropped, and

@@ -89,10 +89,10 @@ where
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<PendingEnd<R>> {
         let mut position = PollLoop::START;
         loop {
-            let step = ready!(position.next_step(self, cx));
-            self.commit_request();
-            match step {
+            match ready!(position.next_step(self, cx)) {
                 PollStep::Poll(slot) => {
+                    // The replay buffer may have committed the call in this step.
+                    self.commit_request();
                     let Poll::Ready((attempt, result)) = self.poll_attempt(slot, cx) else {
                         continue;
                     };
@@ -102,7 +102,12 @@ where
                     }
                 }
                 PollStep::Command(CallStep::Cancel(slot)) => self.cancel(slot),
-                PollStep::Command(CallStep::Start(start)) => self.start(start),
+                PollStep::Command(CallStep::Start(start)) => {
+                    self.start(start);
+                    // The last attempt of a request that cannot be replayed commits the call when it
+                    // starts; its body must have been opened before.
+                    self.commit_request();
+                }
                 PollStep::Command(CallStep::End(end)) => {
                     return Poll::Ready(PendingEnd::Ended(end));
                 }
