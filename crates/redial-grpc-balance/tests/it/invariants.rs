@@ -174,7 +174,10 @@ impl Run {
                 && let Some(first) = used.to_vec().first()
             {
                 picked = true;
-                if let Err(fault) = self.spread.lock().unwrap().picked(*first, before) {
+                // In real time, a backend may be due for a probe between the look and the pick.
+                let unchanged =
+                    before.filter(|before| Some(before) == ready(&self.channel).as_ref());
+                if let Err(fault) = self.spread.lock().unwrap().picked(*first, unchanged) {
                     self.report(fault);
                 }
             }
