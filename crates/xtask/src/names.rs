@@ -67,6 +67,12 @@ impl Names {
             .collect()
     }
 
+    /// Whether there is no name at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tests.is_empty() && self.scenarios.is_empty()
+    }
+
     pub(crate) fn share_any(&self, other: &Self) -> bool {
         !self.tests.is_disjoint(&other.tests) || !self.scenarios.is_disjoint(&other.scenarios)
     }
@@ -163,7 +169,7 @@ fn scenarios_in(text: &str) -> io::Result<BTreeSet<String>> {
 }
 
 /// Calls `see` with the text of every file below `folder` with this extension, except build output.
-fn visit(
+pub(crate) fn visit(
     folder: &Path,
     extension: &str,
     see: &mut dyn FnMut(&str) -> io::Result<()>,
