@@ -109,7 +109,10 @@ where
     let traits = CallTraits { reads_attempt: true, reports_elapsed: true, replayable: true };
     loop {
         let poll = &mut PollContext::new(traits, cx);
-        input = match next_step(&mut engine, input, poll) {
+        let step = next_step(&mut engine, input, poll, &mut |poll| {
+            poll.notify(&mut classify, last.as_ref());
+        });
+        input = match step {
             Step::Start(slot) | Step::StartAndPoll(slot) => {
                 let result = operation.start(poll.attempt);
                 let directive = classify.directive(&result);
@@ -126,13 +129,20 @@ where
     }
 }
 
-/// The next step of a call. Blocks the thread until there is one.
+/// The next step of a call. Blocks the thread until there is one, after a call of `notify`.
 #[inline(never)]
-fn next_step(engine: &mut Engine<'_>, input: Input, poll: &mut PollContext<'_, '_>) -> Step {
+fn next_step(
+    engine: &mut Engine<'_>,
+    input: Input,
+    poll: &mut PollContext<'_, '_>,
+    notify: &mut dyn FnMut(&mut PollContext<'_, '_>),
+) -> Step {
     let mut timer = ThreadTimer { until: None };
     let mut input = input;
     loop {
-        match (CallDriver { engine, timer: &mut timer }).next_step(&input, poll) {
+        let step = CallDriver { engine, timer: &mut timer }.next_step(&input, poll);
+        notify(poll);
+        match step {
             Poll::Pending => timer.park(),
             Poll::Ready(step) => return step,
         }

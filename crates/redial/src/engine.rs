@@ -34,6 +34,10 @@ struct ProcessContext<'p> {
     /// The latency of this call, for its estimator.
     call_latency: Option<(CallLatency, &'p LatencyEstimator)>,
     metrics: CallMetrics,
+    /// Whether the last attempt to end has a result; one that timed out has none.
+    has_result: bool,
+    /// The delay of a retry after a result, until the driver takes it.
+    retry_after: Option<Ns>,
 }
 
 impl DriverContext for ProcessContext<'_> {
@@ -51,6 +55,14 @@ impl DriverContext for ProcessContext<'_> {
         }
         if let Some(call_log) = &mut self.call_log {
             call_log.push(at, event);
+        }
+        match event {
+            Event::AttemptOutcome { .. } => self.has_result = true,
+            Event::AttemptTimedOut { .. } => self.has_result = false,
+            Event::RetryScheduled { after, .. } if self.has_result => {
+                self.retry_after = Some(after);
+            }
+            _ => {}
         }
         if let Some(history) = &mut self.history {
             history.push((at, event));
@@ -104,6 +116,7 @@ impl<'p> Engine<'p> {
             history: options.history.then(Vec::new),
             call_latency: options.estimator.map(|estimator| (CallLatency::new(hedge), estimator)),
             metrics: CallMetrics::new(&policy, &handle),
+            ..ProcessContext::default()
         };
         let params = CallParams {
             deadline: options.deadline,
@@ -184,6 +197,15 @@ impl<'p> Engine<'p> {
         }
         self.yielded = false;
         self.call.outcome(slot, Classification::from(directive), now, &mut self.env);
+        // A hedged call schedules no retry: its next attempt starts at once, or others still run.
+        if self.policy.rules().hedge.is_some() && self.call.end().is_none() {
+            self.env.context.retry_after = Some(0);
+        }
+    }
+
+    /// The delay of a retry that was decided since the last time, if a result is retried.
+    pub(crate) fn take_retry_after(&mut self) -> Option<Ns> {
+        self.env.context.retry_after.take()
     }
 
     /// Reports that no further attempt can be started: the running one is the last.

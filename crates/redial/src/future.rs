@@ -261,11 +261,14 @@ where
         loop {
             let step = if mem::take(&mut running) {
                 Step::Poll(0)
-            } else if let Poll::Ready(step) = end.0.next_step(origin, &input, poll, &self.sleeper) {
-                step
             } else {
-                mem::forget(end);
-                return Poll::Pending;
+                let step = end.0.next_step(origin, &input, poll, &self.sleeper);
+                poll.notify(&mut self.classify, self.last.as_ref());
+                let Poll::Ready(step) = step else {
+                    mem::forget(end);
+                    return Poll::Pending;
+                };
+                step
             };
             let slot = match step {
                 Step::Poll(slot) => slot,

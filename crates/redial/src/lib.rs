@@ -173,6 +173,7 @@ mod draws;
 mod driver;
 mod engine;
 mod error;
+mod error_hook;
 mod future;
 mod keyed_budgets;
 #[cfg(feature = "metrics")]
@@ -254,6 +255,7 @@ pub mod parts {
     };
     pub use crate::delays::Delays;
     pub use crate::draws::draw;
+    pub use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify};
     pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
     pub use crate::policy::{Origin, OriginKind, Sequential, Site};
 }

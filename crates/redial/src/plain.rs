@@ -94,8 +94,8 @@ impl Drop for Reserved {
 enum Next {
     /// Start the attempt with this number.
     Start(u32),
-    /// Wait for [`PlainCall::poll_next_attempt`].
-    Wait,
+    /// Wait this long, with [`PlainCall::poll_delay`].
+    Wait(Ns),
     /// End the call.
     End(StopReason),
 }
@@ -189,8 +189,14 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
                     return Poll::Ready(PlainStep::NeedsMachine(Machine::new(engine)));
                 }
                 match self.after_failure(origin, failure, poll.traits, sleeper) {
-                    Next::Start(number) => start(number, poll),
-                    Next::Wait => start(ready!(self.poll_delay(sleeper, poll.cx)), poll),
+                    Next::Start(number) => {
+                        poll.retry_after = Some(0);
+                        start(number, poll)
+                    }
+                    Next::Wait(delay) => {
+                        poll.retry_after = Some(delay);
+                        start(ready!(self.poll_delay(sleeper, poll.cx)), poll)
+                    }
                     Next::End(stop_reason) => Step::End(stop_reason),
                 }
             }
@@ -359,7 +365,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
                 *self = PlainCall::timed(counters, waits);
             }
         }
-        if after == 0 { Next::Start(counters.attempts) } else { Next::Wait }
+        if after == 0 { Next::Start(counters.attempts) } else { Next::Wait(after) }
     }
 
     /// Waits until the next attempt may start; ready with its number.

@@ -108,6 +108,17 @@ fn allocation_one_box_for_the_delays_of_a_call_without_options() {
 }
 
 #[test]
+fn allocation_free_notify() {
+    static AT_ONCE: Policy = Policy::immediate().throttle(Throttle::none()).build();
+    let mut notified = 0;
+    let count = allocations(|| {
+        let call = AT_ONCE.retry(operation(1, 2)).when(|()| true).notify(|(), _| notified += 1);
+        assert_eq!(finish(call.into_future()).ok(), Some(3));
+    });
+    assert_eq!((count, notified), (0, 2));
+}
+
+#[test]
 fn allocation_free_success_with_a_cost_bucket() {
     let rules = Rules {
         charge_at: ChargeAt::AfterBackoff,

@@ -14,5 +14,6 @@ mod futures;
 mod hedging;
 mod latency_estimator;
 mod manual_clock;
+mod notify;
 mod overhead;
 mod panics;
