@@ -10,7 +10,7 @@ use redial_core::{Directive, Ns, StopReason};
 use crate::attempt::{Attempt, Blocking, Operation};
 use crate::classify::Classify;
 use crate::clock;
-use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, Timer};
+use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, Timer, error_text};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::future::{CallResult, Output, finish};
@@ -68,6 +68,7 @@ where
             (Directive::Succeed, Ok(value)) => {
                 origin.succeeded();
                 let report = || Report {
+                    policy: origin.name(),
                     attempts: 1,
                     attempts_max: policy.rules().attempts,
                     elapsed: start.elapsed(),
@@ -109,6 +110,9 @@ where
     let traits = CallTraits { reads_attempt: true, reports_elapsed: true, replayable: true };
     loop {
         let poll = &mut PollContext::new(traits, cx);
+        if let Some(error) = error_text::<T, E, C>(&input, last.as_ref()) {
+            engine.record_error(error);
+        }
         let step = next_step(&mut engine, input, poll, &mut |poll| {
             poll.notify(&mut classify, last.as_ref());
         });
@@ -123,7 +127,9 @@ where
             Step::Poll(_) => Input::Pending,
             Step::Cancel(_) => Input::Cancelled,
             Step::End(stop_reason) => {
-                return finish::<T, E, C, R>(last, stop_reason, || engine.details(stop_reason));
+                return finish::<T, E, C, R>(last, stop_reason, |error| {
+                    engine.details(stop_reason, error)
+                });
             }
         }
     }

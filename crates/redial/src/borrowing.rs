@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::classify::{Chain, Classify, ClassifyRule, IntoDirective, Until, When};
-use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step};
+use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, error_text};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify};
+use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify, RecordErrors};
 use crate::future::{Output, Value, WithReport, finish};
 use crate::options::{Options, call_options, retry_options};
 use crate::phase::AsyncTimer;
@@ -111,6 +111,31 @@ impl<'a, A, F, S, R, U, N> BorrowingRetry<'a, A, F, S, R, U, N> {
         M: FnMut(&E, Duration),
     {
         self.with_hook(Notify(notify))
+    }
+
+    /// Records the text of each error; see [`Retry::record_errors`](crate::Retry::record_errors). `when`
+    /// follows it.
+    ///
+    /// ```
+    /// use redial::Policy;
+    ///
+    /// static POP: Policy = Policy::immediate().attempts(2).build();
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = vec![7];
+    /// let pop = async |queue: &mut Vec<u32>| queue.pop().filter(|job| *job > 9).ok_or("no job");
+    /// let error = POP.retry_on(&mut queue, pop).record_errors().history().when(|_| true).await;
+    /// let history = &error.unwrap_err().report().history;
+    /// assert_eq!(history[1].error.as_deref(), Some("no job"));
+    /// # }
+    /// ```
+    pub fn record_errors<T, E>(self) -> BorrowingRetry<'a, A, F, S, R, U, (N, RecordErrors)>
+    where
+        F: AsyncFnMut(&mut A) -> Result<T, E>,
+        E: fmt::Display,
+    {
+        self.with_hook(RecordErrors)
     }
 
     /// Replaces the rule for values, and returns the old one with the call.
@@ -248,6 +273,9 @@ impl<A, F, S, R, N> BorrowingRetry<'_, A, F, S, R, EveryValue, N> {
                              classify: &mut Hooked<C, N>,
                              last: Option<&Result<T, E>>,
                              cx: &mut Context<'_>| {
+            if let Some(error) = error_text::<T, E, Hooked<C, N>>(input, last) {
+                engine.record_error(error);
+            }
             let timer = &mut AsyncTimer { sleeper, timer: timer.as_mut() };
             let poll = &mut PollContext::with_starts(starts, traits, cx);
             let step = CallDriver { engine: &mut engine, timer }.next_step(input, poll);
@@ -259,8 +287,9 @@ impl<A, F, S, R, N> BorrowingRetry<'_, A, F, S, R, EveryValue, N> {
         loop {
             step = match step {
                 Step::End(stop_reason) => {
-                    let details = || engine.details(stop_reason);
-                    return finish::<T, E, C, R>(last, stop_reason, details);
+                    let details =
+                        |error: Option<&dyn fmt::Display>| engine.details(stop_reason, error);
+                    return finish::<T, E, Hooked<C, N>, R>(last, stop_reason, details);
                 }
                 // No attempt runs between two attempts, so none can be polled or cancelled.
                 Step::Poll(_) | Step::Cancel(_) => {

@@ -4,6 +4,7 @@
 //! This module is compiled once. What is compiled for each call site carries out a [`Step`]: it starts
 //! the operation, polls it, classifies its result, or drops it.
 
+use std::fmt;
 use std::task::{Context, Poll, ready};
 
 use redial_core::{
@@ -46,6 +47,18 @@ pub(crate) enum Input {
     Pending,
     /// The attempt in this slot has a result, and has been dropped.
     Outcome(usize, Directive),
+}
+
+/// The text of the error in `last`, if it is recorded and `input` is its outcome.
+#[inline(always)]
+pub(crate) fn error_text<'e, T, E, C: Classify<T, E>>(
+    input: &Input,
+    last: Option<&'e Result<T, E>>,
+) -> Option<&'e dyn fmt::Display> {
+    match (input, last) {
+        (Input::Outcome(..), Some(Err(error))) => C::error_text(error),
+        _ => None,
+    }
 }
 
 /// What the operation and the types of a call require of its driver.

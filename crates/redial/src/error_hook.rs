@@ -46,6 +46,16 @@ impl<F> fmt::Debug for Notify<F> {
     }
 }
 
+/// The hook of [`Retry::record_errors`](crate::Retry::record_errors).
+#[derive(Clone, Copy, Debug)]
+pub struct RecordErrors;
+
+impl<E: fmt::Display> ErrorHook<E> for RecordErrors {
+    fn text(error: &E) -> Option<&dyn fmt::Display> {
+        Some(error)
+    }
+}
+
 /// Two hooks in order.
 impl<E, A: ErrorHook<E>, B: ErrorHook<E>> ErrorHook<E> for (A, B) {
     const NOTIFIES: bool = A::NOTIFIES || B::NOTIFIES;

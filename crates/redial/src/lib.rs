@@ -255,7 +255,7 @@ pub mod parts {
     };
     pub use crate::delays::Delays;
     pub use crate::draws::draw;
-    pub use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify};
+    pub use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify, RecordErrors};
     pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
     pub use crate::policy::{Origin, OriginKind, Sequential, Site};
 }

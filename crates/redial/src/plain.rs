@@ -5,6 +5,7 @@
 //! fails, and one with options at its start. The module is generic over the sleeper and the kind of
 //! policy only, so call sites share its code.
 
+use std::fmt;
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -388,12 +389,14 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
         traits: CallTraits,
         sleeper: &S,
         stop_reason: StopReason,
+        error: Option<&dyn fmt::Display>,
     ) -> Box<Details> {
         let policy = origin.policy();
         let counters = self.counters(sleeper);
         let now = sleeper.now();
         let throttled = stop_reason == StopReason::Throttled;
         let report = Report {
+            policy: origin.name(),
             attempts: counters.attempts,
             attempts_max: policy.rules().attempts,
             elapsed: duration(now.saturating_sub(counters.start)),
@@ -402,7 +405,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
             tokens: if throttled { origin.handle().tokens(now) } else { None },
             history: Vec::new(),
         };
-        crate::trace::gave_up(stop_reason, report.attempts, Some(report.elapsed), None);
+        crate::trace::call_gave_up(&report, error);
         Box::new(Details { report, strategy: None })
     }
 }

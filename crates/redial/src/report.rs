@@ -5,10 +5,15 @@ use std::time::Duration;
 
 use redial_core::{Directive, Event, Failure, Ns, StopReason, duration};
 
+use crate::policy_name::PolicyName;
+
 /// The report of a call that has ended.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
+    /// The name of the policy: that of [`Builder::name`](crate::Builder::name), or the place in the source
+    /// where the policy was built, or where [`retry`](crate::retry()) was called.
+    pub policy: PolicyName,
     /// The number of attempts that were started.
     pub attempts: u32,
     /// The policy's maximum number of attempts; `None`: unlimited.
@@ -40,6 +45,8 @@ pub struct AttemptRecord {
     pub ended: Duration,
     /// How the attempt ended.
     pub end: AttemptEnd,
+    /// The text of its error, if [`Retry::record_errors`](crate::Retry::record_errors) was set.
+    pub error: Option<Box<str>>,
 }
 
 /// How an attempt ended.
@@ -71,36 +78,47 @@ impl Report {
             _ => String::new(),
         }
     }
+}
 
-    /// Collects the attempts from the events.
-    pub(crate) fn history(start: Ns, events: &[(Ns, Event)]) -> Vec<AttemptRecord> {
-        let since = |at: Ns| duration(at.saturating_sub(start));
-        let mut history: Vec<AttemptRecord> = Vec::new();
-        for &(at, event) in events {
-            let (attempt, end) = match event {
-                Event::AttemptStarted { attempt, .. } => {
-                    let started = since(at);
-                    let end = AttemptEnd::Running;
-                    history.push(AttemptRecord { attempt, started, ended: started, end });
-                    continue;
-                }
-                Event::AttemptOutcome { attempt, classification } => match classification.directive
-                {
-                    Directive::Succeed => (attempt, AttemptEnd::Succeeded),
-                    Directive::Fail => (attempt, AttemptEnd::Fatal),
-                    Directive::Retry(failure) => (attempt, AttemptEnd::Failed(failure)),
-                },
-                Event::AttemptTimedOut { attempt } => (attempt, AttemptEnd::TimedOut),
-                Event::AttemptCancelled { attempt } => (attempt, AttemptEnd::Cancelled),
-                _ => continue,
-            };
-            // Attempts are numbered in the order of their starts.
-            let record = history.get_mut((attempt as usize).wrapping_sub(1));
-            if let Some(record) = record.filter(|record| record.end == AttemptEnd::Running) {
-                (record.ended, record.end) = (since(at), end);
+/// Collects the attempts of a call from its events.
+pub(crate) struct History {
+    start: Ns,
+    pub(crate) attempts: Vec<AttemptRecord>,
+}
+
+impl History {
+    pub(crate) const fn new(start: Ns) -> Self {
+        History { start, attempts: Vec::new() }
+    }
+
+    /// Records an event; `error` is the text of the last error.
+    pub(crate) fn record(&mut self, at: Ns, event: &Event, error: Option<&str>) {
+        let since = duration(at.saturating_sub(self.start));
+        let (attempt, end) = match *event {
+            Event::AttemptStarted { attempt, .. } => {
+                let end = AttemptEnd::Running;
+                let error = None;
+                let record = AttemptRecord { attempt, started: since, ended: since, end, error };
+                self.attempts.push(record);
+                return;
+            }
+            Event::AttemptOutcome { attempt, classification } => match classification.directive {
+                Directive::Succeed => (attempt, AttemptEnd::Succeeded),
+                Directive::Fail => (attempt, AttemptEnd::Fatal),
+                Directive::Retry(failure) => (attempt, AttemptEnd::Failed(failure)),
+            },
+            Event::AttemptTimedOut { attempt } => (attempt, AttemptEnd::TimedOut),
+            Event::AttemptCancelled { attempt } => (attempt, AttemptEnd::Cancelled),
+            _ => return,
+        };
+        // Attempts are numbered in the order of their starts.
+        let record = self.attempts.get_mut((attempt as usize).wrapping_sub(1));
+        if let Some(record) = record.filter(|record| record.end == AttemptEnd::Running) {
+            (record.ended, record.end) = (since, end);
+            if let Event::AttemptOutcome { .. } = event {
+                record.error = error.map(Box::from);
             }
         }
-        history
     }
 }
 

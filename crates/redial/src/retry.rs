@@ -12,7 +12,7 @@ use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::classify::{
     CallWhenToSayWhichErrorsAreRetried, Chain, Classify, ClassifyRule, IntoDirective, Until, When,
 };
-use crate::error_hook::{Hooked, Notify};
+use crate::error_hook::{Hooked, Notify, RecordErrors};
 use crate::future::{CallResult, Output, Retrying, Value, WithReport};
 use crate::options::{Options, call_options, retry_options};
 use crate::policy::{Hedged, Origin, Sequential, Site};
@@ -331,6 +331,38 @@ where
         F: FnMut(&<O::Answer as Answer<K>>::Error, Duration),
     {
         self.map(|classify| Hooked(classify, Notify(notify)))
+    }
+
+    /// Records the text of each error of the operation: in the `tracing` events of the call (feature
+    /// `tracing`), in its [`history`](Retry::history) and in its [`call_log`](Retry::call_log). The text is
+    /// what the error displays; where nothing records it, it is not made.
+    ///
+    /// It is an option because error texts can hold data that does not belong in a log, such as a URL with a
+    /// token.
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    ///
+    /// static AGAIN: Policy = Policy::immediate().attempts(3).name("again").build();
+    ///
+    /// let mut answers = [Err("connection refused"), Ok(7)].into_iter();
+    /// let (_, report) = AGAIN
+    ///     .retry(|| answers.next().unwrap())
+    ///     .when(|_| true)
+    ///     .record_errors()
+    ///     .history()
+    ///     .with_report()
+    ///     .call()
+    ///     .unwrap();
+    /// assert_eq!(report.policy.to_string(), "again");
+    /// assert_eq!(report.history[0].error.as_deref(), Some("connection refused"));
+    /// assert_eq!(report.history[1].error, None);
+    /// ```
+    pub fn record_errors(self) -> Retry<'p, Hooked<C, RecordErrors>, G, O, K, S, R>
+    where
+        <O::Answer as Answer<K>>::Error: fmt::Display,
+    {
+        self.map(|classify| Hooked(classify, RecordErrors))
     }
 }
 

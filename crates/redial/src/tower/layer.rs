@@ -11,7 +11,7 @@ use crate::call_log::CallLog;
 use crate::classify::{
     CallWhenToSayWhichErrorsAreRetried, Chain, ClassifyRule, IntoDirective, Until, When,
 };
-use crate::error_hook::{Hooked, Notify};
+use crate::error_hook::{Hooked, Notify, RecordErrors};
 use crate::policy::Site;
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper};
 use crate::tower::call_logs::CallLogs;
@@ -231,6 +231,22 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
         F: FnMut(&E, Duration),
     {
         self.with_classify(|classify| Hooked(classify, Notify(notify)))
+    }
+
+    /// Records the text of each error in the `tracing` events of a request; see
+    /// [`Retry::record_errors`](crate::Retry::record_errors). The error of the service must implement
+    /// [`Display`](fmt::Display). It comes after [`when`](RetryLayer::when).
+    ///
+    /// ```
+    /// use redial::tower::RetryLayer;
+    /// use redial::{Policy, ms};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).build();
+    /// let layer = RetryLayer::new(&FETCH).when(|_: &std::io::Error| true).record_errors();
+    /// # let _ = layer;
+    /// ```
+    pub fn record_errors(self) -> RetryLayer<P, Hooked<C, RecordErrors>, K, X, Z> {
+        self.with_classify(|classify| Hooked(classify, RecordErrors))
     }
 
     fn with_classify<D>(self, change: impl FnOnce(C) -> D) -> RetryLayer<P, D, K, X, Z> {
