@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify, RecordErrors};
 use crate::future::{Output, Value, WithReport, finish};
-use crate::options::{Options, call_options, retry_options};
+use crate::options::{Options, call_log_option, call_options, retry_options};
 use crate::phase::AsyncTimer;
 use crate::plain::SleepUntil;
 use crate::policy::Policy;
@@ -68,6 +68,7 @@ impl<'a, A, F> BorrowingRetry<'a, A, F> {
 
 impl<'a, A, F, S, R, U, N> BorrowingRetry<'a, A, F, S, R, U, N> {
     call_options!('a);
+    call_log_option!('a);
     retry_options!('a);
 
     /// Uses this sleeper instead of tokio's timer.

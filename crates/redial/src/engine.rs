@@ -138,6 +138,7 @@ impl<'p> Engine<'p> {
         options: Options<'p>,
         start: Ns,
     ) -> Self {
+        let (policy, handle) = options.overrides.apply(policy, handle);
         let hedge = options.estimator.and_then(LatencyEstimator::delay);
         let context = ProcessContext {
             random: options.seed.map(Random::new),

@@ -14,7 +14,7 @@ use crate::classify::{
 };
 use crate::error_hook::{Hooked, Notify, RecordErrors};
 use crate::future::{CallResult, Output, Retrying, Value, WithReport};
-use crate::options::{Options, call_options, retry_options};
+use crate::options::{Options, call_log_option, call_options, retry_options};
 use crate::policy::{Hedged, Origin, Sequential, Site};
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
@@ -373,6 +373,7 @@ impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
     }
 
     call_options!('p);
+    call_log_option!('p);
 
     /// Uses this sleeper instead of tokio's timer.
     pub fn sleeping_on<Z>(self, sleeper: Z) -> Retry<'p, C, G, O, K, Z, R> {

@@ -16,4 +16,5 @@ mod latency_estimator;
 mod manual_clock;
 mod notify;
 mod overhead;
+mod overrides;
 mod panics;
