@@ -126,9 +126,9 @@ impl<'a, A, F, S, R, U, N> BorrowingRetry<'a, A, F, S, R, U, N> {
     /// # async fn main() {
     /// let mut queue = vec![7];
     /// let pop = async |queue: &mut Vec<u32>| queue.pop().filter(|job| *job > 9).ok_or("no job");
-    /// let error = POP.retry_on(&mut queue, pop).record_errors().history().when(|_| true).await;
-    /// let history = &error.unwrap_err().report().history;
-    /// assert_eq!(history[1].error.as_deref(), Some("no job"));
+    /// let call = POP.retry_on(&mut queue, pop).record_errors().history();
+    /// let error = call.when(|_| true).await.unwrap_err();
+    /// assert_eq!(error.report().history[1].error.as_deref(), Some("no job"));
     /// # }
     /// ```
     pub fn record_errors<T, E>(self) -> BorrowingRetry<'a, A, F, S, R, U, (N, RecordErrors)>

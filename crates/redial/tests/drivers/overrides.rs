@@ -115,7 +115,7 @@ async fn override_is_replayed_with_the_changed_policy() {
     let three = policy.build();
     let call = three.retry(fails).when(|_| true).attempts(5).call_log(&mut call_log);
     call.await.expect_err("always busy");
-    call_log.replay(&policy.attempts(5).build()).expect("the same decisions");
+    call_log.replay(policy.attempts(5).build()).expect("the same decisions");
     call_log.replay(&three).expect_err("three attempts are fewer");
 }
 
