@@ -197,16 +197,25 @@ macro_rules! call_options {
         /// Calls `hook` for every event of the call, with its time. Several hooks are called in the order in
         /// which they were added.
         ///
+        /// The time is that of the clock of the call, in nanoseconds ([`Sleeper::now`](crate::Sleeper::now)).
+        /// Its origin is arbitrary: subtract the time of the first event, which is
+        /// [`Event::CallStarted`](crate::Event::CallStarted), for the time since the call started.
+        ///
         /// ```
         /// use redial::{Event, Policy};
         ///
         /// static AGAIN: Policy = Policy::immediate().attempts(3).build();
         ///
         /// let mut lines = Vec::new();
+        /// let mut started = None;
         /// let result = AGAIN
         ///     .retry(|| Err::<(), _>("busy"))
         ///     .when(|_| true)
-        ///     .on_event(|_at, event| lines.push(event.to_string()))
+        ///     .on_event(|at, event| {
+        ///         let elapsed = redial::time::duration(at - *started.get_or_insert(at));
+        ///         assert!(elapsed < redial::s(60));
+        ///         lines.push(event.to_string());
+        ///     })
         ///     .call();
         /// assert!(result.is_err());
         /// assert_eq!(lines[1], "attempt 1 started");
