@@ -270,3 +270,16 @@ fn is_observed() -> bool {
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Compiles and runs the code of the cookbook and of the guides for users of other libraries.
+#[cfg(all(doctest, feature = "tokio", feature = "serde", feature = "tower"))]
+mod documents {
+    #[doc = include_str!("../../../docs/cookbook.md")]
+    struct Cookbook;
+    #[doc = include_str!("../../../docs/moving/backon.md")]
+    struct MovingFromBackon;
+    #[doc = include_str!("../../../docs/moving/tokio-retry.md")]
+    struct MovingFromTokioRetry;
+    #[doc = include_str!("../../../docs/moving/tower-retry.md")]
+    struct MovingFromTowerRetry;
+}
