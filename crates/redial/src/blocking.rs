@@ -10,7 +10,7 @@ use redial_core::{Directive, Ns, StopReason};
 use crate::attempt::{Attempt, Blocking, Operation};
 use crate::classify::Classify;
 use crate::clock;
-use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, Timer};
+use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, Timer, error_text};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::future::{CallResult, Output, finish};
@@ -68,6 +68,7 @@ where
             (Directive::Succeed, Ok(value)) => {
                 origin.succeeded();
                 let report = || Report {
+                    policy: origin.name(),
                     attempts: 1,
                     attempts_max: policy.rules().attempts,
                     elapsed: start.elapsed(),
@@ -109,7 +110,13 @@ where
     let traits = CallTraits { reads_attempt: true, reports_elapsed: true, replayable: true };
     loop {
         let poll = &mut PollContext::new(traits, cx);
-        input = match next_step(&mut engine, input, poll) {
+        if let Some(error) = error_text::<T, E, C>(&input, last.as_ref()) {
+            engine.record_error(error);
+        }
+        let step = next_step(&mut engine, input, poll, &mut |poll| {
+            poll.notify(&mut classify, last.as_ref());
+        });
+        input = match step {
             Step::Start(slot) | Step::StartAndPoll(slot) => {
                 let result = operation.start(poll.attempt);
                 let directive = classify.directive(&result);
@@ -120,19 +127,28 @@ where
             Step::Poll(_) => Input::Pending,
             Step::Cancel(_) => Input::Cancelled,
             Step::End(stop_reason) => {
-                return finish::<T, E, C, R>(last, stop_reason, || engine.details(stop_reason));
+                return finish::<T, E, C, R>(last, stop_reason, |error| {
+                    engine.details(stop_reason, error)
+                });
             }
         }
     }
 }
 
-/// The next step of a call. Blocks the thread until there is one.
+/// The next step of a call. Blocks the thread until there is one, after a call of `notify`.
 #[inline(never)]
-fn next_step(engine: &mut Engine<'_>, input: Input, poll: &mut PollContext<'_, '_>) -> Step {
+fn next_step(
+    engine: &mut Engine<'_>,
+    input: Input,
+    poll: &mut PollContext<'_, '_>,
+    notify: &mut dyn FnMut(&mut PollContext<'_, '_>),
+) -> Step {
     let mut timer = ThreadTimer { until: None };
     let mut input = input;
     loop {
-        match (CallDriver { engine, timer: &mut timer }).next_step(&input, poll) {
+        let step = CallDriver { engine, timer: &mut timer }.next_step(&input, poll);
+        notify(poll);
+        match step {
             Poll::Pending => timer.park(),
             Poll::Ready(step) => return step,
         }

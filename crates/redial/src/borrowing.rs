@@ -5,13 +5,15 @@ use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::classify::{Chain, Classify, ClassifyRule, IntoDirective, Until, When};
-use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step};
+use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, error_text};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify, RecordErrors};
 use crate::future::{Output, Value, WithReport, finish};
-use crate::options::{Options, call_options, retry_options};
+use crate::options::{Options, call_log_option, call_options, retry_options};
 use crate::phase::AsyncTimer;
 use crate::plain::SleepUntil;
 use crate::policy::Policy;
@@ -24,11 +26,12 @@ use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 /// [`classify`](BorrowingRetry::classify) comes last and is awaited, because the future of a borrowing
 /// closure cannot be named in a field.
 #[must_use = "a call does nothing until `when` or `classify` is awaited"]
-pub struct BorrowingRetry<'a, A, F, S = DefaultSleeper, R = Value, U = EveryValue> {
+pub struct BorrowingRetry<'a, A, F, S = DefaultSleeper, R = Value, U = EveryValue, N = NoHook> {
     policy: &'a Policy,
     target: &'a mut A,
     operation: F,
     accepts: U,
+    hook: N,
     sleeper: S,
     options: Option<Box<Options<'a>>>,
     output: PhantomData<fn() -> R>,
@@ -42,7 +45,7 @@ pub struct EveryValue;
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptedValue<H>(H);
 
-impl<A, F, S, R, U> fmt::Debug for BorrowingRetry<'_, A, F, S, R, U> {
+impl<A, F, S, R, U, N> fmt::Debug for BorrowingRetry<'_, A, F, S, R, U, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BorrowingRetry").finish_non_exhaustive()
     }
@@ -55,6 +58,7 @@ impl<'a, A, F> BorrowingRetry<'a, A, F> {
             target,
             operation,
             accepts: EveryValue,
+            hook: NoHook,
             sleeper: DEFAULT_SLEEPER,
             options: None,
             output: PhantomData,
@@ -62,25 +66,96 @@ impl<'a, A, F> BorrowingRetry<'a, A, F> {
     }
 }
 
-impl<'a, A, F, S, R, U> BorrowingRetry<'a, A, F, S, R, U> {
+impl<'a, A, F, S, R, U, N> BorrowingRetry<'a, A, F, S, R, U, N> {
     call_options!('a);
+    call_log_option!('a);
     retry_options!('a);
 
     /// Uses this sleeper instead of tokio's timer.
-    pub fn sleeping_on<Z>(self, sleeper: Z) -> BorrowingRetry<'a, A, F, Z, R, U> {
-        let BorrowingRetry { policy, target, operation, accepts, options, output, .. } = self;
-        BorrowingRetry { policy, target, operation, accepts, sleeper, options, output }
+    pub fn sleeping_on<Z>(self, sleeper: Z) -> BorrowingRetry<'a, A, F, Z, R, U, N> {
+        let BorrowingRetry { policy, target, operation, accepts, hook, options, output, .. } = self;
+        BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, output }
     }
 
     /// Returns the [`Report`](crate::Report) with the value: the number of attempts and the elapsed time.
-    pub fn with_report(self) -> BorrowingRetry<'a, A, F, S, WithReport, U> {
-        let BorrowingRetry { policy, target, operation, accepts, sleeper, options, .. } = self;
+    pub fn with_report(self) -> BorrowingRetry<'a, A, F, S, WithReport, U, N> {
+        let BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, .. } =
+            self;
         let output = PhantomData;
-        BorrowingRetry { policy, target, operation, accepts, sleeper, options, output }
+        BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, output }
+    }
+
+    /// Calls `notify` each time that an error is retried, with the error and the delay before the next
+    /// attempt; see [`Retry::notify`](crate::Retry::notify). `when` follows it.
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    /// # struct Queue(u32);
+    /// # impl Queue { async fn pop(&mut self) -> Result<u32, &'static str> { self.0 += 1; if self.0 > 2 { Ok(7) } else { Err("locked") } } }
+    ///
+    /// static POP: Policy = Policy::constant(ms(1)).attempts(5).build();
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = Queue(0);
+    /// let job = POP
+    ///     .retry_on(&mut queue, async |queue| queue.pop().await)
+    ///     .notify(|error, delay| eprintln!("{error}, next attempt in {delay:?}"))
+    ///     .when(|_| true)
+    ///     .await;
+    /// assert_eq!(job.ok(), Some(7));
+    /// # }
+    /// ```
+    pub fn notify<M, T, E>(self, notify: M) -> BorrowingRetry<'a, A, F, S, R, U, (N, Notify<M>)>
+    where
+        F: AsyncFnMut(&mut A) -> Result<T, E>,
+        M: FnMut(&E, Duration),
+    {
+        self.with_hook(Notify(notify))
+    }
+
+    /// Records the text of each error; see [`Retry::record_errors`](crate::Retry::record_errors). `when`
+    /// follows it.
+    ///
+    /// ```
+    /// use redial::Policy;
+    ///
+    /// static POP: Policy = Policy::immediate().attempts(2).build();
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = vec![7];
+    /// let pop = async |queue: &mut Vec<u32>| queue.pop().filter(|job| *job > 9).ok_or("no job");
+    /// let call = POP.retry_on(&mut queue, pop).record_errors().history();
+    /// let error = call.when(|_| true).await.unwrap_err();
+    /// assert_eq!(error.report().history[1].error.as_deref(), Some("no job"));
+    /// # }
+    /// ```
+    pub fn record_errors<T, E>(self) -> BorrowingRetry<'a, A, F, S, R, U, (N, RecordErrors)>
+    where
+        F: AsyncFnMut(&mut A) -> Result<T, E>,
+        E: fmt::Display,
+    {
+        self.with_hook(RecordErrors)
+    }
+
+    /// Replaces the rule for values, and returns the old one with the call.
+    fn with_rule<V>(self, accepts: V) -> (U, BorrowingRetry<'a, A, F, S, R, V, N>) {
+        let BorrowingRetry { policy, target, operation, hook, sleeper, options, output, .. } = self;
+        let call =
+            BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, output };
+        (self.accepts, call)
+    }
+
+    fn with_hook<M>(self, added: M) -> BorrowingRetry<'a, A, F, S, R, U, (N, M)> {
+        let BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, output } =
+            self;
+        let hook = (hook, added);
+        BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, output }
     }
 }
 
-impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
+impl<'a, A, F, S, R, N> BorrowingRetry<'a, A, F, S, R, EveryValue, N> {
     /// Waits for a value: a value that `accepts` rejects is retried. `when` follows it.
     ///
     /// ```
@@ -102,14 +177,12 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn until<H, T, E>(self, accepts: H) -> BorrowingRetry<'a, A, F, S, R, AcceptedValue<H>>
+    pub fn until<H, T, E>(self, accepts: H) -> BorrowingRetry<'a, A, F, S, R, AcceptedValue<H>, N>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
         H: FnMut(&T) -> bool,
     {
-        let BorrowingRetry { policy, target, operation, sleeper, options, output, .. } = self;
-        let accepts = AcceptedValue(accepts);
-        BorrowingRetry { policy, target, operation, accepts, sleeper, options, output }
+        self.with_rule(AcceptedValue(accepts)).1
     }
 
     /// Runs the call. An error is retried only if `accepts` returns `true` or a
@@ -127,6 +200,7 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
         W: IntoDirective,
         S: Sleeper,
         R: Output<T>,
+        N: ErrorHook<E>,
     {
         self.run(When(accepts)).await
     }
@@ -145,12 +219,13 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
         J: ClassifyRule<T, E>,
         S: Sleeper,
         R: Output<T>,
+        N: ErrorHook<E>,
     {
         self.run(Chain(rules)).await
     }
 }
 
-impl<A, F, S, R, H> BorrowingRetry<'_, A, F, S, R, AcceptedValue<H>> {
+impl<A, F, S, R, H, N> BorrowingRetry<'_, A, F, S, R, AcceptedValue<H>, N> {
     /// Runs the call until a value is accepted. An error is retried only if `accepts` returns `true` or a
     /// [`Failure`](crate::Failure) for it.
     ///
@@ -167,30 +242,23 @@ impl<A, F, S, R, H> BorrowingRetry<'_, A, F, S, R, AcceptedValue<H>> {
         W: IntoDirective,
         S: Sleeper,
         R: Output<T>,
+        N: ErrorHook<E>,
     {
-        let BorrowingRetry { policy, target, operation, accepts: until, sleeper, options, output } =
-            self;
-        let call = BorrowingRetry {
-            policy,
-            target,
-            operation,
-            accepts: EveryValue,
-            sleeper,
-            options,
-            output,
-        };
+        let (until, call) = self.with_rule(EveryValue);
         call.run(Until(until.0, When(accepts))).await
     }
 }
 
-impl<A, F, S, R> BorrowingRetry<'_, A, F, S, R> {
-    async fn run<T, E, C>(mut self, mut classify: C) -> Result<R::Output, Error<E, C::Kept>>
+impl<A, F, S, R, N> BorrowingRetry<'_, A, F, S, R, EveryValue, N> {
+    async fn run<T, E, C>(mut self, classify: C) -> Result<R::Output, Error<E, C::Kept>>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
         C: Classify<T, E>,
         S: Sleeper,
         R: Output<T>,
+        N: ErrorHook<E>,
     {
+        let mut classify = Hooked(classify, self.hook);
         let options = self.options.map_or_else(Options::default, |options| *options);
         let (policy, sleeper) = (self.policy, &self.sleeper);
         let mut engine = Engine::begin(
@@ -202,23 +270,31 @@ impl<A, F, S, R> BorrowingRetry<'_, A, F, S, R> {
         let mut timer = pin!(SleepUntil::unarmed());
         let traits = CallTraits { reads_attempt: true, reports_elapsed: true, replayable: true };
         let (mut last, mut starts) = (None, 0);
-        let mut next_step = |input: &Input, cx: &mut Context<'_>| {
+        let mut next_step = |input: &Input,
+                             classify: &mut Hooked<C, N>,
+                             last: Option<&Result<T, E>>,
+                             cx: &mut Context<'_>| {
+            if let Some(error) = error_text::<T, E, Hooked<C, N>>(input, last) {
+                engine.record_error(error);
+            }
             let timer = &mut AsyncTimer { sleeper, timer: timer.as_mut() };
             let poll = &mut PollContext::with_starts(starts, traits, cx);
             let step = CallDriver { engine: &mut engine, timer }.next_step(input, poll);
+            poll.notify(classify, last);
             starts = if step.is_pending() { 0 } else { poll.starts };
             step
         };
-        let mut step = poll_fn(|cx| next_step(&Input::Polled, cx)).await;
+        let mut step = poll_fn(|cx| next_step(&Input::Polled, &mut classify, None, cx)).await;
         loop {
             step = match step {
                 Step::End(stop_reason) => {
-                    let details = || engine.details(stop_reason);
-                    return finish::<T, E, C, R>(last, stop_reason, details);
+                    let details =
+                        |error: Option<&dyn fmt::Display>| engine.details(stop_reason, error);
+                    return finish::<T, E, Hooked<C, N>, R>(last, stop_reason, details);
                 }
                 // No attempt runs between two attempts, so none can be polled or cancelled.
                 Step::Poll(_) | Step::Cancel(_) => {
-                    poll_fn(|cx| next_step(&Input::Pending, cx)).await
+                    poll_fn(|cx| next_step(&Input::Pending, &mut classify, last.as_ref(), cx)).await
                 }
                 // The attempt is dropped in this block, before the target is borrowed again.
                 Step::Start(_) | Step::StartAndPoll(_) => {
@@ -226,7 +302,8 @@ impl<A, F, S, R> BorrowingRetry<'_, A, F, S, R> {
                     let mut input = Input::Started;
                     poll_fn(|cx| {
                         loop {
-                            let Poll::Ready(step) = next_step(&input, cx) else {
+                            let step = next_step(&input, &mut classify, last.as_ref(), cx);
+                            let Poll::Ready(step) = step else {
                                 input = Input::Polled;
                                 return Poll::Pending;
                             };

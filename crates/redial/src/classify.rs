@@ -5,6 +5,9 @@
 
 pub use redial_core::{Classification, Proof};
 
+use std::fmt;
+use std::time::Duration;
+
 use redial_core::{Directive, Failure};
 
 /// The return types of a `when` closure: `bool`, [`Failure`], `Option<Failure>` or [`Directive`].
@@ -104,12 +107,23 @@ pub trait Classify<T, E> {
     type Kept;
     /// Whether every value is a success. If so, values are not classified.
     const ACCEPTS_VALUES: bool = false;
+    /// Whether [`notify`](Classify::notify) does anything.
+    const NOTIFIES: bool = false;
 
     /// Whether the result is a success, a failure, or a failure that is worth a retry.
     fn directive(&mut self, result: &Result<T, E>) -> Directive;
 
     /// What [`Error`](crate::Error) keeps of the last result.
     fn keep(result: Result<T, E>) -> Option<Last<E, Self::Kept>>;
+
+    /// Called when an error is retried, with the delay before the next attempt; see
+    /// [`Retry::notify`](crate::Retry::notify).
+    fn notify(&mut self, _error: &E, _delay: Duration) {}
+
+    /// The text of an error, where it is recorded.
+    fn error_text(_error: &E) -> Option<&dyn fmt::Display> {
+        None
+    }
 }
 
 /// The classifier of a call without `.when(..)`. It works for errors that implement [`Transient`]; for

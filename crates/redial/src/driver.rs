@@ -4,14 +4,16 @@
 //! This module is compiled once. What is compiled for each call site carries out a [`Step`]: it starts
 //! the operation, polls it, classifies its result, or drops it.
 
+use std::fmt;
 use std::task::{Context, Poll, ready};
 
 use redial_core::{
     CallStep, Command, Cost, Directive, Driver, Failure, Ns, PollLoop, PollStep, RunCommands,
-    StopReason,
+    StopReason, duration,
 };
 
 use crate::attempt::Attempt;
+use crate::classify::Classify;
 use crate::engine::Engine;
 use crate::policy::Policy;
 
@@ -47,6 +49,18 @@ pub(crate) enum Input {
     Outcome(usize, Directive),
 }
 
+/// The text of the error in `last`, if it is recorded and `input` is its outcome.
+#[inline(always)]
+pub(crate) fn error_text<'e, T, E, C: Classify<T, E>>(
+    input: &Input,
+    last: Option<&'e Result<T, E>>,
+) -> Option<&'e dyn fmt::Display> {
+    match (input, last) {
+        (Input::Outcome(..), Some(Err(error))) => C::error_text(error),
+        _ => None,
+    }
+}
+
 /// What the operation and the types of a call require of its driver.
 #[derive(Clone, Copy)]
 pub(crate) struct CallTraits {
@@ -73,11 +87,13 @@ pub(crate) struct PollContext<'a, 'w> {
     pub(crate) starts: u32,
     /// The attempt to start.
     pub(crate) attempt: Attempt,
+    /// The delay of a retry that was decided after the last result.
+    pub(crate) retry_after: Option<Ns>,
 }
 
 impl<'a, 'w> PollContext<'a, 'w> {
     pub(crate) fn new(traits: CallTraits, cx: &'a mut Context<'w>) -> Self {
-        PollContext { cx, traits, starts: 0, attempt: Attempt::first(None) }
+        PollContext { cx, traits, starts: 0, attempt: Attempt::first(None), retry_after: None }
     }
 
     /// A poll that continues another, which has started this many attempts.
@@ -88,6 +104,21 @@ impl<'a, 'w> PollContext<'a, 'w> {
     /// Whether this poll may start further attempts.
     pub(crate) const fn is_fair(&self) -> bool {
         self.starts < STARTS_PER_POLL_MAX
+    }
+
+    /// Calls the `notify` hook of the classifier if the error in `last` is retried.
+    #[inline(always)]
+    pub(crate) fn notify<T, E, C: Classify<T, E>>(
+        &mut self,
+        classify: &mut C,
+        last: Option<&Result<T, E>>,
+    ) {
+        if C::NOTIFIES
+            && let Some(delay) = self.retry_after.take()
+            && let Some(Err(error)) = last
+        {
+            classify.notify(error, duration(delay));
+        }
     }
 
     /// Pending, with a wake-up, if this poll has started as many attempts as it may.
@@ -134,7 +165,9 @@ impl CallDriver<'_, '_> {
                 position.outcome();
             }
         }
-        let step = ready!(position.next_step(self, poll.cx));
+        let step = position.next_step(self, poll.cx);
+        poll.retry_after = self.engine.take_retry_after();
+        let step = ready!(step);
         self.engine.position = position;
         Poll::Ready(match step {
             PollStep::Poll(slot) => {

@@ -2,6 +2,7 @@
 //! and strategy. The engine translates; the state machine in `redial-core` decides.
 
 use std::any::Any;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,26 +15,53 @@ use redial_core::{
 };
 
 use crate::attempt::Attempt;
-use crate::call_log::CallLog;
+use crate::call_log::{CallLog, EventDetail};
 pub(crate) use crate::draws::draw;
 use crate::error::{BoxError, Details};
 use crate::metrics::CallMetrics;
 use crate::options::{Hook, Options};
+use crate::policy::Policy;
+use crate::policy_name::PolicyName;
 use crate::policy_ref::{CorePolicyRef, PolicyRef};
-use crate::report::Report;
+use crate::report::{History, Report};
 use crate::strategy::{Decision, Reasons, Request, Strategy};
 use crate::throttle::Handle;
 
 /// The source of random draws, and the receivers of events.
-#[derive(Default)]
 struct ProcessContext<'p> {
+    policy: PolicyName,
     random: Option<Random>,
     hook: Option<Hook<'p>>,
     call_log: Option<&'p mut CallLog>,
-    history: Option<Vec<(Ns, Event)>>,
+    history: Option<History>,
     /// The latency of this call, for its estimator.
     call_latency: Option<(CallLatency, &'p LatencyEstimator)>,
     metrics: CallMetrics,
+    /// The text of the last error, where it is recorded, and that of the next outcome.
+    error: Option<Box<str>>,
+    next_error: Option<Box<str>>,
+    /// Whether the last attempt to end has a result; one that timed out has none.
+    has_result: bool,
+    /// The delay of a retry after a result, until the driver takes it.
+    retry_after: Option<Ns>,
+}
+
+impl ProcessContext<'_> {
+    fn new(policy: &Policy, handle: &Handle) -> Self {
+        ProcessContext {
+            policy: policy.call_name(handle),
+            random: None,
+            hook: None,
+            call_log: None,
+            history: None,
+            call_latency: None,
+            metrics: CallMetrics::new(policy, handle),
+            error: None,
+            next_error: None,
+            has_result: false,
+            retry_after: None,
+        }
+    }
 }
 
 impl DriverContext for ProcessContext<'_> {
@@ -41,7 +69,18 @@ impl DriverContext for ProcessContext<'_> {
         self.random.as_mut().map_or_else(draw, Random::draw)
     }
     fn record(&mut self, at: Ns, event: Event) {
-        crate::trace::record(&event);
+        match event {
+            Event::AttemptOutcome { .. } => {
+                self.has_result = true;
+                self.error = self.next_error.take();
+            }
+            Event::AttemptTimedOut { .. } => (self.has_result, self.error) = (false, None),
+            Event::RetryScheduled { after, .. } if self.has_result => {
+                self.retry_after = Some(after);
+            }
+            _ => {}
+        }
+        crate::trace::record_call(&event, &self.policy, self.error.as_deref());
         self.metrics.record(at, &event);
         // A hook is taken out while it runs: if it panics, it is not called again for the events of
         // the cancellation.
@@ -51,9 +90,12 @@ impl DriverContext for ProcessContext<'_> {
         }
         if let Some(call_log) = &mut self.call_log {
             call_log.push(at, event);
+            if let (Event::AttemptOutcome { .. }, Some(error)) = (event, &self.error) {
+                call_log.annotate(EventDetail::new().error(error.clone()));
+            }
         }
         if let Some(history) = &mut self.history {
-            history.push((at, event));
+            history.record(at, &event, self.error.as_deref());
         }
         if let Some((call_latency, estimator)) = &mut self.call_latency {
             call_latency.record(at, &event, estimator);
@@ -96,14 +138,15 @@ impl<'p> Engine<'p> {
         options: Options<'p>,
         start: Ns,
     ) -> Self {
+        let (policy, handle) = options.overrides.apply(policy, handle);
         let hedge = options.estimator.and_then(LatencyEstimator::delay);
         let context = ProcessContext {
             random: options.seed.map(Random::new),
             hook: options.hook,
             call_log: options.call_log,
-            history: options.history.then(Vec::new),
+            history: options.history.then(|| History::new(start)),
             call_latency: options.estimator.map(|estimator| (CallLatency::new(hedge), estimator)),
-            metrics: CallMetrics::new(&policy, &handle),
+            ..ProcessContext::new(&policy, &handle)
         };
         let params = CallParams {
             deadline: options.deadline,
@@ -122,8 +165,7 @@ impl<'p> Engine<'p> {
     #[cold]
     #[inline(never)]
     pub(crate) fn begin_late(policy: PolicyRef<'p>, handle: Handle, start: Ns) -> Self {
-        let metrics = CallMetrics::new(&policy, &handle);
-        let context = ProcessContext { metrics, ..ProcessContext::default() };
+        let context = ProcessContext::new(&policy, &handle);
         let mut env = CallEnvironment::new(handle, context);
         let params = CallParams::default();
         let core = CorePolicyRef(policy.clone());
@@ -175,6 +217,14 @@ impl<'p> Engine<'p> {
         Attempt { number: start.number, remaining, last: self.call.failure().copied() }
     }
 
+    /// Keeps the text of the error of the next outcome, if it is recorded.
+    pub(crate) fn record_error(&mut self, error: &dyn fmt::Display) {
+        let context = &mut self.env.context;
+        if context.history.is_some() || context.call_log.is_some() || crate::trace::is_enabled() {
+            context.next_error = Some(error.to_string().into());
+        }
+    }
+
     /// Reports the outcome of an attempt.
     pub(crate) fn handle_outcome(&mut self, slot: usize, directive: Directive, now: Ns) {
         if let Directive::Retry(failure) = directive
@@ -184,6 +234,15 @@ impl<'p> Engine<'p> {
         }
         self.yielded = false;
         self.call.outcome(slot, Classification::from(directive), now, &mut self.env);
+        // A hedged call schedules no retry: its next attempt starts at once, or others still run.
+        if self.policy.rules().hedge.is_some() && self.call.end().is_none() {
+            self.env.context.retry_after = Some(0);
+        }
+    }
+
+    /// The delay of a retry that was decided since the last time, if a result is retried.
+    pub(crate) fn take_retry_after(&mut self) -> Option<Ns> {
+        self.env.context.retry_after.take()
     }
 
     /// Reports that no further attempt can be started: the running one is the last.
@@ -266,22 +325,27 @@ impl<'p> Engine<'p> {
     }
 
     /// The details of the call, after its end.
-    pub(crate) fn details(&mut self, stop_reason: StopReason) -> Box<Details> {
+    pub(crate) fn details(
+        &mut self,
+        stop_reason: StopReason,
+        error: Option<&dyn fmt::Display>,
+    ) -> Box<Details> {
         // The call ended at the time of the last input.
         let now = self.call.seen();
         let counters = self.call.counters();
         let throttled = stop_reason == StopReason::Throttled;
-        let history = self.env.context.history.as_deref().unwrap_or(&[]);
+        let history = self.env.context.history.take();
         let report = Report {
+            policy: self.env.context.policy.clone(),
             attempts: counters.attempts,
             attempts_max: self.policy.rules().attempts,
             elapsed: duration(now.saturating_sub(counters.start)),
             elapsed_exact: self.elapsed_exact,
             stop_reason,
             tokens: if throttled { self.env.throttle().tokens(now) } else { None },
-            history: Report::history(counters.start, history),
+            history: history.map_or_else(Vec::new, |history| history.attempts),
         };
-        crate::trace::gave_up(report.stop_reason, report.attempts, Some(report.elapsed), None);
+        crate::trace::call_gave_up(&report, error);
         Box::new(Details { report, strategy: self.strategy_error.take().map(Arc::from) })
     }
 }

@@ -7,6 +7,7 @@
 //! Nothing is spawned. Dropping the future drops every attempt and refunds a retry that has not
 //! started.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
 use std::pin::Pin;
@@ -17,7 +18,7 @@ use redial_core::StopReason;
 
 use crate::attempt::Operation;
 use crate::classify::Classify;
-use crate::driver::{CallTraits, Input, PollContext, Step};
+use crate::driver::{CallTraits, Input, PollContext, Step, error_text};
 use crate::error::{Details, Error};
 use crate::options::Options;
 use crate::phase::{CallPhase, PhaseCell};
@@ -136,8 +137,8 @@ impl<A> Default for HedgeList<A> {
     }
 }
 
-impl<A> std::fmt::Debug for HedgeList<A> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<A> fmt::Debug for HedgeList<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HedgeList").finish_non_exhaustive()
     }
 }
@@ -176,12 +177,12 @@ impl<'p, C, G: OriginKind, O, A, T, E, S: Sleeper, R> Retrying<'p, C, G, O, A, T
     }
 }
 
-impl<C, G, O, A, T, E, S, R> std::fmt::Debug for Retrying<'_, C, G, O, A, T, E, S, R>
+impl<C, G, O, A, T, E, S, R> fmt::Debug for Retrying<'_, C, G, O, A, T, E, S, R>
 where
     G: OriginKind,
     S: Sleeper,
 {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Retrying").finish_non_exhaustive()
     }
 }
@@ -261,11 +262,17 @@ where
         loop {
             let step = if mem::take(&mut running) {
                 Step::Poll(0)
-            } else if let Poll::Ready(step) = end.0.next_step(origin, &input, poll, &self.sleeper) {
-                step
             } else {
-                mem::forget(end);
-                return Poll::Pending;
+                if let Some(error) = error_text::<T, E, C>(&input, self.last.as_ref()) {
+                    end.0.record_error(error);
+                }
+                let step = end.0.next_step(origin, &input, poll, &self.sleeper);
+                poll.notify(&mut self.classify, self.last.as_ref());
+                let Poll::Ready(step) = step else {
+                    mem::forget(end);
+                    return Poll::Pending;
+                };
+                step
             };
             let slot = match step {
                 Step::Poll(slot) => slot,
@@ -285,7 +292,9 @@ where
                     continue;
                 }
                 Step::End(stop_reason) => {
-                    let details = || end.0.details(origin, traits, &self.sleeper, stop_reason);
+                    let details = |error: Option<&dyn fmt::Display>| {
+                        end.0.details(origin, traits, &self.sleeper, stop_reason, error)
+                    };
                     let last = self.last.take();
                     return Poll::Ready(finish::<T, E, C, R>(last, stop_reason, details));
                 }
@@ -328,7 +337,7 @@ impl<S: Sleeper> Drop for EndOnDrop<'_, '_, S> {
 pub(crate) fn finish<T, E, C, R>(
     last: Option<Result<T, E>>,
     stop_reason: StopReason,
-    details: impl FnOnce() -> Box<Details>,
+    details: impl FnOnce(Option<&dyn fmt::Display>) -> Box<Details>,
 ) -> CallResult<T, E, C, R>
 where
     C: Classify<T, E>,
@@ -336,9 +345,12 @@ where
 {
     match last {
         Some(Ok(value)) if stop_reason == StopReason::Succeeded => {
-            Ok(R::output(value, || details().report))
+            Ok(R::output(value, || details(None).report))
         }
-        Some(last) => Err(Error::new(C::keep(last), details())),
-        None => Err(Error::new(None, details())),
+        Some(last) => {
+            let details = details(last.as_ref().err().and_then(C::error_text));
+            Err(Error::new(C::keep(last), details))
+        }
+        None => Err(Error::new(None, details(None))),
     }
 }

@@ -173,6 +173,7 @@ mod draws;
 mod driver;
 mod engine;
 mod error;
+mod error_hook;
 mod future;
 mod keyed_budgets;
 #[cfg(feature = "metrics")]
@@ -254,6 +255,7 @@ pub mod parts {
     };
     pub use crate::delays::Delays;
     pub use crate::draws::draw;
+    pub use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify, RecordErrors};
     pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
     pub use crate::policy::{Origin, OriginKind, Sequential, Site};
 }
@@ -268,3 +270,16 @@ fn is_observed() -> bool {
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Compiles and runs the code of the cookbook and of the guides for users of other libraries.
+#[cfg(all(doctest, feature = "tokio", feature = "serde", feature = "tower"))]
+mod documents {
+    #[doc = include_str!("../../../docs/cookbook.md")]
+    struct Cookbook;
+    #[doc = include_str!("../../../docs/moving/backon.md")]
+    struct MovingFromBackon;
+    #[doc = include_str!("../../../docs/moving/tokio-retry.md")]
+    struct MovingFromTokioRetry;
+    #[doc = include_str!("../../../docs/moving/tower-retry.md")]
+    struct MovingFromTowerRetry;
+}

@@ -1,5 +1,6 @@
 //! A call that has left the fast path, compiled once for all call sites.
 
+use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
@@ -139,6 +140,13 @@ impl<'p, S: Sleeper> CallPhase<'p, S> {
         }
     }
 
+    /// Records the error of the next outcome. A call without its state machine has no events.
+    pub(crate) fn record_error(&mut self, error: &dyn fmt::Display) {
+        if let CallPhase::Machine(machine) = self {
+            machine.as_mut().project().engine.record_error(error);
+        }
+    }
+
     /// The details of the call, after its end.
     #[cold]
     #[inline(never)]
@@ -148,10 +156,13 @@ impl<'p, S: Sleeper> CallPhase<'p, S> {
         traits: CallTraits,
         sleeper: &S,
         stop_reason: StopReason,
+        error: Option<&dyn fmt::Display>,
     ) -> Box<Details> {
         match self {
-            CallPhase::Plain(plain) => plain.details(origin, traits, sleeper, stop_reason),
-            CallPhase::Machine(machine) => machine.as_mut().project().engine.details(stop_reason),
+            CallPhase::Plain(plain) => plain.details(origin, traits, sleeper, stop_reason, error),
+            CallPhase::Machine(machine) => {
+                machine.as_mut().project().engine.details(stop_reason, error)
+            }
             CallPhase::Done => panic!("polled after completion"),
         }
     }

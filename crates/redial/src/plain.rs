@@ -5,6 +5,7 @@
 //! fails, and one with options at its start. The module is generic over the sleeper and the kind of
 //! policy only, so call sites share its code.
 
+use std::fmt;
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -94,8 +95,8 @@ impl Drop for Reserved {
 enum Next {
     /// Start the attempt with this number.
     Start(u32),
-    /// Wait for [`PlainCall::poll_next_attempt`].
-    Wait,
+    /// Wait this long, with [`PlainCall::poll_delay`].
+    Wait(Ns),
     /// End the call.
     End(StopReason),
 }
@@ -189,8 +190,14 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
                     return Poll::Ready(PlainStep::NeedsMachine(Machine::new(engine)));
                 }
                 match self.after_failure(origin, failure, poll.traits, sleeper) {
-                    Next::Start(number) => start(number, poll),
-                    Next::Wait => start(ready!(self.poll_delay(sleeper, poll.cx)), poll),
+                    Next::Start(number) => {
+                        poll.retry_after = Some(0);
+                        start(number, poll)
+                    }
+                    Next::Wait(delay) => {
+                        poll.retry_after = Some(delay);
+                        start(ready!(self.poll_delay(sleeper, poll.cx)), poll)
+                    }
                     Next::End(stop_reason) => Step::End(stop_reason),
                 }
             }
@@ -359,7 +366,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
                 *self = PlainCall::timed(counters, waits);
             }
         }
-        if after == 0 { Next::Start(counters.attempts) } else { Next::Wait }
+        if after == 0 { Next::Start(counters.attempts) } else { Next::Wait(after) }
     }
 
     /// Waits until the next attempt may start; ready with its number.
@@ -382,12 +389,14 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
         traits: CallTraits,
         sleeper: &S,
         stop_reason: StopReason,
+        error: Option<&dyn fmt::Display>,
     ) -> Box<Details> {
         let policy = origin.policy();
         let counters = self.counters(sleeper);
         let now = sleeper.now();
         let throttled = stop_reason == StopReason::Throttled;
         let report = Report {
+            policy: origin.name(),
             attempts: counters.attempts,
             attempts_max: policy.rules().attempts,
             elapsed: duration(now.saturating_sub(counters.start)),
@@ -396,7 +405,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
             tokens: if throttled { origin.handle().tokens(now) } else { None },
             history: Vec::new(),
         };
-        crate::trace::gave_up(stop_reason, report.attempts, Some(report.elapsed), None);
+        crate::trace::call_gave_up(&report, error);
         Box::new(Details { report, strategy: None })
     }
 }

@@ -407,7 +407,6 @@ impl Policy {
 
     /// The name of a call with this throttle: that of the policy, or the place of a call with the default
     /// policy.
-    #[cfg(feature = "metrics")]
     pub(crate) fn call_name(&self, throttle: &Handle) -> PolicyName {
         match throttle {
             Handle::CallSite(site) if std::ptr::eq(self, &DEFAULT) => Site(*site).name(),

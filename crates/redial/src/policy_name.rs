@@ -66,6 +66,19 @@ impl PolicyName {
     }
 }
 
+/// Two names are equal if they are the same given name, or the same place.
+impl PartialEq for PolicyName {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Source::Place(place), Source::Place(other)) => place == other,
+            (Source::Place(_), _) | (_, Source::Place(_)) => false,
+            _ => self.given() == other.given(),
+        }
+    }
+}
+
+impl Eq for PolicyName {}
+
 impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {

@@ -1,14 +1,48 @@
 //! The report of a call: attempts, elapsed time and stop reason.
 
+#[cfg(feature = "serde")]
+mod serialize;
+
 use std::fmt;
 use std::time::Duration;
 
 use redial_core::{Directive, Event, Failure, Ns, StopReason, duration};
 
+use crate::policy_name::PolicyName;
+
 /// The report of a call that has ended.
+///
+/// With the feature `serde` it can be serialized, for a log or a test:
+#[cfg_attr(
+    feature = "serde",
+    doc = "
+```
+use redial::{Policy, ms};
+
+static FETCH: Policy = Policy::immediate().attempts(2).name(\"fetch\").build();
+
+let call = FETCH.retry(|| Err::<(), _>(\"busy\")).when(|_| true).record_errors().history();
+let error = call.call().unwrap_err();
+let json = serde_json::to_value(error.report())?;
+assert_eq!((&json[\"policy\"], &json[\"stop_reason\"]), (&\"fetch\".into(), &\"attempts\".into()));
+assert_eq!(json[\"history\"][1][\"error\"], \"busy\");
+# Ok::<(), serde_json::Error>(())
+```
+"
+)]
+///
+/// | field | value |
+/// | --- | --- |
+/// | `policy`, `attempts`, `attempts_max`, `elapsed_exact`, `tokens` | as below; `attempts_max` and `tokens` only where they have a value |
+/// | `elapsed_ms` | milliseconds |
+/// | `stop_reason` | [`StopReason::name`] |
+/// | `history` | only where it was recorded: `attempt`, `started_ms`, `ended_ms`, `end` (`succeeded`, `fatal`, `failed`, `timed-out`, `cancelled`, `running`), `failure` (as in a [`CallLog`](crate::CallLog)) and `error` |
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
+    /// The name of the policy: that of [`Builder::name`](crate::Builder::name), or the place in the source
+    /// where the policy was built, or where [`retry`](crate::retry()) was called.
+    pub policy: PolicyName,
     /// The number of attempts that were started.
     pub attempts: u32,
     /// The policy's maximum number of attempts; `None`: unlimited.
@@ -40,6 +74,8 @@ pub struct AttemptRecord {
     pub ended: Duration,
     /// How the attempt ended.
     pub end: AttemptEnd,
+    /// The text of its error, if [`Retry::record_errors`](crate::Retry::record_errors) was set.
+    pub error: Option<Box<str>>,
 }
 
 /// How an attempt ended.
@@ -71,36 +107,47 @@ impl Report {
             _ => String::new(),
         }
     }
+}
 
-    /// Collects the attempts from the events.
-    pub(crate) fn history(start: Ns, events: &[(Ns, Event)]) -> Vec<AttemptRecord> {
-        let since = |at: Ns| duration(at.saturating_sub(start));
-        let mut history: Vec<AttemptRecord> = Vec::new();
-        for &(at, event) in events {
-            let (attempt, end) = match event {
-                Event::AttemptStarted { attempt, .. } => {
-                    let started = since(at);
-                    let end = AttemptEnd::Running;
-                    history.push(AttemptRecord { attempt, started, ended: started, end });
-                    continue;
-                }
-                Event::AttemptOutcome { attempt, classification } => match classification.directive
-                {
-                    Directive::Succeed => (attempt, AttemptEnd::Succeeded),
-                    Directive::Fail => (attempt, AttemptEnd::Fatal),
-                    Directive::Retry(failure) => (attempt, AttemptEnd::Failed(failure)),
-                },
-                Event::AttemptTimedOut { attempt } => (attempt, AttemptEnd::TimedOut),
-                Event::AttemptCancelled { attempt } => (attempt, AttemptEnd::Cancelled),
-                _ => continue,
-            };
-            // Attempts are numbered in the order of their starts.
-            let record = history.get_mut((attempt as usize).wrapping_sub(1));
-            if let Some(record) = record.filter(|record| record.end == AttemptEnd::Running) {
-                (record.ended, record.end) = (since(at), end);
+/// Collects the attempts of a call from its events.
+pub(crate) struct History {
+    start: Ns,
+    pub(crate) attempts: Vec<AttemptRecord>,
+}
+
+impl History {
+    pub(crate) const fn new(start: Ns) -> Self {
+        History { start, attempts: Vec::new() }
+    }
+
+    /// Records an event; `error` is the text of the last error.
+    pub(crate) fn record(&mut self, at: Ns, event: &Event, error: Option<&str>) {
+        let since = duration(at.saturating_sub(self.start));
+        let (attempt, end) = match *event {
+            Event::AttemptStarted { attempt, .. } => {
+                let end = AttemptEnd::Running;
+                let error = None;
+                let record = AttemptRecord { attempt, started: since, ended: since, end, error };
+                self.attempts.push(record);
+                return;
+            }
+            Event::AttemptOutcome { attempt, classification } => match classification.directive {
+                Directive::Succeed => (attempt, AttemptEnd::Succeeded),
+                Directive::Fail => (attempt, AttemptEnd::Fatal),
+                Directive::Retry(failure) => (attempt, AttemptEnd::Failed(failure)),
+            },
+            Event::AttemptTimedOut { attempt } => (attempt, AttemptEnd::TimedOut),
+            Event::AttemptCancelled { attempt } => (attempt, AttemptEnd::Cancelled),
+            _ => return,
+        };
+        // Attempts are numbered in the order of their starts.
+        let record = self.attempts.get_mut((attempt as usize).wrapping_sub(1));
+        if let Some(record) = record.filter(|record| record.end == AttemptEnd::Running) {
+            (record.ended, record.end) = (since, end);
+            if let Event::AttemptOutcome { .. } = event {
+                record.error = error.map(Box::from);
             }
         }
-        history
     }
 }
 

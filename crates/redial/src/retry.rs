@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use redial_core::LatencyEstimator;
 use redial_core::throttle::CallSite;
@@ -11,8 +12,9 @@ use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::classify::{
     CallWhenToSayWhichErrorsAreRetried, Chain, Classify, ClassifyRule, IntoDirective, Until, When,
 };
+use crate::error_hook::{Hooked, Notify, RecordErrors};
 use crate::future::{CallResult, Output, Retrying, Value, WithReport};
-use crate::options::{Options, call_options, retry_options};
+use crate::options::{Options, call_log_option, call_options, retry_options};
 use crate::policy::{Hedged, Origin, Sequential, Site};
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
@@ -277,6 +279,93 @@ where
     }
 }
 
+impl<'p, G, O, K, S, R, H> Retry<'p, Hooked<CallWhenToSayWhichErrorsAreRetried, H>, G, O, K, S, R>
+where
+    O: Operation,
+    O::Answer: Answer<K>,
+{
+    /// States which errors are retried. It may come before or after [`notify`](Retry::notify).
+    pub fn when<W, F>(self, accepts: F) -> Retry<'p, Hooked<When<F>, H>, G, O, K, S, R>
+    where
+        F: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
+        W: IntoDirective,
+    {
+        self.map(|hooked| Hooked(When(accepts), hooked.1))
+    }
+}
+
+impl<'p, C, G, O, K, S, R> Retry<'p, C, G, O, K, S, R>
+where
+    O: Operation,
+    O::Answer: Answer<K>,
+{
+    /// Calls `notify` each time that an error is retried, with the error and the delay before the next
+    /// attempt: to log it, count it, or change what the next attempt uses. It is called when the retry is
+    /// decided, before the delay.
+    ///
+    /// The error that ends the call is not passed to it: the call returns that one. An attempt that timed
+    /// out and a value that [`until`](Retry::until) rejects have no error; see [`on_event`](Retry::on_event).
+    /// In a hedged call the delay is zero, because an error starts the next attempt at once; it is called for
+    /// each error after which the call continues.
+    ///
+    /// A call with `notify` costs no allocation and no clock read. Several are called in their order.
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    ///
+    /// static AGAIN: Policy = Policy::constant(ms(2)).attempts(3).build();
+    ///
+    /// let mut answers = [Err("connection refused"), Err("busy"), Ok(7)].into_iter();
+    /// let mut lines = Vec::new();
+    /// let value = AGAIN
+    ///     .retry(|| answers.next().unwrap())
+    ///     .when(|_| true)
+    ///     .notify(|error, delay| lines.push(format!("{error}, next attempt in {delay:?}")))
+    ///     .call();
+    /// assert_eq!(value.ok(), Some(7));
+    /// assert_eq!(lines, ["connection refused, next attempt in 2ms", "busy, next attempt in 2ms"]);
+    /// ```
+    #[doc(alias("on_retry", "on_error", "inspect_err"))]
+    pub fn notify<F>(self, notify: F) -> Retry<'p, Hooked<C, Notify<F>>, G, O, K, S, R>
+    where
+        F: FnMut(&<O::Answer as Answer<K>>::Error, Duration),
+    {
+        self.map(|classify| Hooked(classify, Notify(notify)))
+    }
+
+    /// Records the text of each error of the operation: in the `tracing` events of the call (feature
+    /// `tracing`), in its [`history`](Retry::history) and in its [`call_log`](Retry::call_log). The text is
+    /// what the error displays; where nothing records it, it is not made.
+    ///
+    /// It is an option because error texts can hold data that does not belong in a log, such as a URL with a
+    /// token.
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    ///
+    /// static AGAIN: Policy = Policy::immediate().attempts(3).name("again").build();
+    ///
+    /// let mut answers = [Err("connection refused"), Ok(7)].into_iter();
+    /// let (_, report) = AGAIN
+    ///     .retry(|| answers.next().unwrap())
+    ///     .when(|_| true)
+    ///     .record_errors()
+    ///     .history()
+    ///     .with_report()
+    ///     .call()
+    ///     .unwrap();
+    /// assert_eq!(report.policy.to_string(), "again");
+    /// assert_eq!(report.history[0].error.as_deref(), Some("connection refused"));
+    /// assert_eq!(report.history[1].error, None);
+    /// ```
+    pub fn record_errors(self) -> Retry<'p, Hooked<C, RecordErrors>, G, O, K, S, R>
+    where
+        <O::Answer as Answer<K>>::Error: fmt::Display,
+    {
+        self.map(|classify| Hooked(classify, RecordErrors))
+    }
+}
+
 impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
     fn map<D>(self, change: impl FnOnce(C) -> D) -> Retry<'p, D, G, O, K, S, R> {
         let Retry { origin, operation, classify, sleeper, options, kind } = self;
@@ -284,6 +373,7 @@ impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
     }
 
     call_options!('p);
+    call_log_option!('p);
 
     /// Uses this sleeper instead of tokio's timer.
     pub fn sleeping_on<Z>(self, sleeper: Z) -> Retry<'p, C, G, O, K, Z, R> {

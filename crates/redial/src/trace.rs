@@ -2,15 +2,19 @@
 //!
 //! | event | level | fields |
 //! | --- | --- | --- |
-//! | `attempt started` | TRACE | `attempt`, `number` |
-//! | `attempt failed` | DEBUG | `attempt`, `kind`, `stage`, `reason` |
-//! | `attempt timed out` | DEBUG | `attempt` |
-//! | `attempt cancelled` | DEBUG | `attempt` |
-//! | `retrying` | DEBUG | `after_ms`, `kind`, `reason` |
-//! | `throttled` | DEBUG | |
-//! | `call ended` | DEBUG | `why`, `attempt` |
+//! | `attempt started` | TRACE | `policy`, `attempt`, `number` |
+//! | `attempt failed` | DEBUG | `policy`, `attempt`, `kind`, `stage`, `reason`, `error` |
+//! | `attempt timed out` | DEBUG | `policy`, `attempt` |
+//! | `attempt cancelled` | DEBUG | `policy`, `attempt` |
+//! | `retrying` | DEBUG | `policy`, `after_ms`, `kind`, `reason`, `error` |
+//! | `throttled` | DEBUG | `policy` |
+//! | `call ended` | DEBUG | `policy`, `why`, `attempt`, `error` |
 //! | `call sites share a retry budget` | WARN | `call_site`; once per process, when a retry finds that the program has more call sites than default budgets ([`CallSite`](crate::throttle::CallSite)) |
-//! | `gave up` | WARN | `why`, `attempts`, `elapsed_ms` where it is known, `suppressed`; of a gRPC call also `rpc.method`, `grpc.target`, `rpc.response.status_code` and `error`, the message of its status |
+//! | `gave up` | WARN | `policy`, `why`, `attempts`, `elapsed_ms` where it is known, `error`, `suppressed`; of a gRPC call also `rpc.method`, `grpc.target` and `rpc.response.status_code`, and `error` is the message of its status |
+//!
+//! `policy` is the [name](crate::Policy::name) of the policy, or the place of a call of
+//! [`retry`](crate::retry()); gRPC calls have none. `error` is the text of the operation's error, for a call with
+//! [`record_errors`](crate::Retry::record_errors).
 //!
 //! `gave up` is limited to 10 events per second in the whole process, so that an outage does not flood the
 //! log; the next event after that has the number of dropped ones in `suppressed`. There is no overhead
@@ -33,23 +37,26 @@ pub struct Rpc<'a> {
 }
 
 #[cfg(feature = "tracing")]
-pub(crate) use on::budget_is_shared;
+pub(crate) use on::{budget_is_shared, call_gave_up, record_call};
 #[cfg(feature = "tracing")]
 pub use on::{gave_up, is_enabled, record};
 
 #[cfg(not(feature = "tracing"))]
-pub(crate) use off::budget_is_shared;
+pub(crate) use off::{budget_is_shared, call_gave_up, record_call};
 #[cfg(not(feature = "tracing"))]
 pub use off::{gave_up, is_enabled, record};
 
 #[cfg(not(feature = "tracing"))]
 mod off {
+    use std::fmt;
     use std::time::Duration;
 
     use redial_core::throttle::CallSite;
     use redial_core::{Event, StopReason};
 
     use super::Rpc;
+    use crate::policy_name::PolicyName;
+    use crate::report::Report;
 
     /// Emits, once, that call sites share a budget.
     #[inline(always)]
@@ -64,6 +71,12 @@ mod off {
     /// Emits the `tracing` event for an event of a call.
     #[inline(always)]
     pub fn record(_event: &Event) {}
+    /// The same, with the policy and the last error of the call.
+    #[inline(always)]
+    pub(crate) fn record_call(_event: &Event, _policy: &PolicyName, _error: Option<&str>) {}
+    /// Emits `gave up` for a call of this crate.
+    #[inline(always)]
+    pub(crate) fn call_gave_up(_report: &Report, _error: Option<&dyn fmt::Display>) {}
     /// Emits `gave up` if the call failed although its failure was retryable.
     #[inline(always)]
     pub fn gave_up(
@@ -77,14 +90,18 @@ mod off {
 
 #[cfg(feature = "tracing")]
 mod on {
+    use std::fmt;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
     use redial_core::throttle::CallSite;
     use redial_core::{Directive, Event, Grant, Reason, StopReason};
+    use tracing::field::display;
     use tracing::{Level, debug, enabled, trace, warn};
 
     use super::Rpc;
+    use crate::policy_name::PolicyName;
+    use crate::report::Report;
 
     /// The number of `gave up` events per second.
     const RATE_MAX: u64 = 10;
@@ -110,37 +127,53 @@ mod on {
 
     /// Emits the `tracing` event for an event of a call.
     pub fn record(event: &Event) {
+        record_event(event, None, None);
+    }
+
+    /// The same, with the policy and the last error of the call.
+    pub(crate) fn record_call(event: &Event, policy: &PolicyName, error: Option<&str>) {
+        record_event(event, Some(policy), error);
+    }
+
+    fn record_event(event: &Event, policy: Option<&PolicyName>, error: Option<&str>) {
+        let policy = policy.map(display);
         let name = |reason: Option<Reason>| reason.map(|reason| reason.name());
         match event {
             Event::AttemptStarted { attempt, number } => {
-                trace!(target: "redial", attempt, number, "attempt started");
+                trace!(target: "redial", policy, attempt, number, "attempt started");
             }
             Event::AttemptOutcome { attempt, classification } => {
                 if let Directive::Retry(failure) = classification.directive {
                     debug!(
                         target: "redial",
+                        policy,
                         attempt,
                         kind = ?failure.kind,
                         stage = ?failure.stage,
                         reason = name(failure.reason),
+                        error,
                         "attempt failed"
                     );
                 }
             }
             Event::AttemptTimedOut { attempt } => {
-                debug!(target: "redial", attempt, "attempt timed out");
+                debug!(target: "redial", policy, attempt, "attempt timed out");
             }
             Event::AttemptCancelled { attempt } => {
-                debug!(target: "redial", attempt, "attempt cancelled");
+                debug!(target: "redial", policy, attempt, "attempt cancelled");
             }
             Event::RetryScheduled { after, failure } => {
                 let after_ms = *after as f64 / 1e6;
                 let reason = name(failure.reason);
-                debug!(target: "redial", after_ms, kind = ?failure.kind, reason, "retrying");
+                let kind = failure.kind;
+                debug!(target: "redial", policy, after_ms, ?kind, reason, error, "retrying");
             }
-            Event::ThrottleAnswered(Grant::Refused) => debug!(target: "redial", "throttled"),
+            Event::ThrottleAnswered(Grant::Refused) => {
+                debug!(target: "redial", policy, "throttled");
+            }
             Event::CallEnded { stop_reason, attempt } => {
-                debug!(target: "redial", why = stop_reason.name(), attempt, "call ended");
+                let why = stop_reason.name();
+                debug!(target: "redial", policy, why, attempt, error, "call ended");
             }
             _ => {}
         }
@@ -153,14 +186,9 @@ mod on {
         elapsed: Option<Duration>,
         rpc: Option<Rpc<'_>>,
     ) {
-        let quiet = matches!(
-            stop_reason,
-            StopReason::Succeeded | StopReason::NotRetryable | StopReason::Cancelled
-        );
-        if quiet || !enabled!(target: "redial", Level::WARN) {
-            return;
-        }
-        if let Some(suppressed) = LIMIT.pass(crate::clock::to_ns(Instant::now())) {
+        if may_warn(stop_reason)
+            && let Some(suppressed) = LIMIT.pass(crate::clock::to_ns(Instant::now()))
+        {
             warn!(
                 target: "redial",
                 why = stop_reason.name(),
@@ -174,6 +202,33 @@ mod on {
                 "gave up"
             );
         }
+    }
+
+    /// Emits `gave up` for a call of this crate.
+    pub(crate) fn call_gave_up(report: &Report, error: Option<&dyn fmt::Display>) {
+        if may_warn(report.stop_reason)
+            && let Some(suppressed) = LIMIT.pass(crate::clock::to_ns(Instant::now()))
+        {
+            warn!(
+                target: "redial",
+                policy = display(&report.policy),
+                why = report.stop_reason.name(),
+                attempts = report.attempts,
+                elapsed_ms = milliseconds(report.elapsed),
+                error = error.map(display),
+                suppressed,
+                "gave up"
+            );
+        }
+    }
+
+    /// Whether the end of a call is worth a warning, and one is enabled.
+    fn may_warn(stop_reason: StopReason) -> bool {
+        let quiet = matches!(
+            stop_reason,
+            StopReason::Succeeded | StopReason::NotRetryable | StopReason::Cancelled
+        );
+        !quiet && enabled!(target: "redial", Level::WARN)
     }
 
     /// One division, so that the printed value has no rounding digits.

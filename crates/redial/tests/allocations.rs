@@ -1,5 +1,6 @@
 //! The exact number of allocations per call. An allocator counts the allocations of this thread; the tests
 //! poll the futures themselves, so that no executor allocates.
+#![cfg(feature = "tokio")]
 #![allow(unsafe_code)]
 
 #[path = "common/allocation_count.rs"]
@@ -105,6 +106,17 @@ fn allocation_one_box_for_the_delays_of_a_call_without_options() {
         );
     });
     assert_eq!(value, 0, "the shortest form");
+}
+
+#[test]
+fn allocation_free_notify() {
+    static AT_ONCE: Policy = Policy::immediate().throttle(Throttle::none()).build();
+    let mut notified = 0;
+    let count = allocations(|| {
+        let call = AT_ONCE.retry(operation(1, 2)).when(|()| true).notify(|(), _| notified += 1);
+        assert_eq!(finish(call.into_future()).ok(), Some(3));
+    });
+    assert_eq!((count, notified), (0, 2));
 }
 
 #[test]

@@ -61,7 +61,8 @@ impl Subscriber for Collector {
     fn exit(&self, _: &Id) {}
 }
 
-static POLICY: Policy = Policy::constant(ms(5)).attempts(2).throttle(Throttle::none()).build();
+static POLICY: Policy =
+    Policy::constant(ms(5)).attempts(2).throttle(Throttle::none()).name("fetch").build();
 
 async fn fail() {
     let failure = Failure::throttling().because(Reason::new("SLOW_DOWN"));
@@ -76,12 +77,12 @@ async fn tracing_debug_events_of_a_call() {
     fail().await;
     let failed = "kind=Throttling stage=Answered reason=\"SLOW_DOWN\"";
     let expected = [
-        "TRACE attempt started attempt=1 number=1".to_owned(),
-        format!("DEBUG attempt failed attempt=1 {failed}"),
-        "DEBUG retrying after_ms=5.0 kind=Throttling reason=\"SLOW_DOWN\"".to_owned(),
-        "TRACE attempt started attempt=2 number=2".to_owned(),
-        format!("DEBUG attempt failed attempt=2 {failed}"),
-        "DEBUG call ended why=\"attempts\" attempt=2".to_owned(),
+        "TRACE attempt started policy=fetch attempt=1 number=1".to_owned(),
+        format!("DEBUG attempt failed policy=fetch attempt=1 {failed}"),
+        "DEBUG retrying policy=fetch after_ms=5.0 kind=Throttling reason=\"SLOW_DOWN\"".to_owned(),
+        "TRACE attempt started policy=fetch attempt=2 number=2".to_owned(),
+        format!("DEBUG attempt failed policy=fetch attempt=2 {failed}"),
+        "DEBUG call ended policy=fetch why=\"attempts\" attempt=2".to_owned(),
     ];
     let lines = collector.lines();
     assert_eq!(lines[..6], expected, "{lines:#?}");
@@ -98,5 +99,43 @@ async fn tracing_give_up_events_are_rate_limited() {
     let seconds = start.elapsed().as_secs() as usize + 2;
     let lines = collector.lines();
     assert!(!lines.is_empty() && lines.len() <= 10 * seconds, "{} events", lines.len());
-    assert!(lines[0].starts_with("WARN gave up why=\"attempts\" attempts=2"), "{lines:#?}");
+    assert!(
+        lines[0].starts_with("WARN gave up policy=fetch why=\"attempts\" attempts=2"),
+        "{lines:#?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn tracing_events_have_the_error_where_it_is_recorded() {
+    let collector = Collector::new(Level::DEBUG);
+    let _guard = tracing::subscriber::set_default(collector.clone());
+    let call = POLICY.retry(|| async { Err::<(), _>("connection refused") }).when(|_| true);
+    call.record_errors().await.expect_err("always refused");
+    let kind = "kind=Server";
+    let refused = "error=\"connection refused\"";
+    let expected = [
+        format!("DEBUG attempt failed policy=fetch attempt=1 {kind} stage=Answered {refused}"),
+        format!("DEBUG retrying policy=fetch after_ms=5.0 {kind} {refused}"),
+        format!("DEBUG attempt failed policy=fetch attempt=2 {kind} stage=Answered {refused}"),
+        format!("DEBUG call ended policy=fetch why=\"attempts\" attempt=2 {refused}"),
+    ];
+    let lines = collector.lines();
+    assert_eq!(lines[..4], expected, "{lines:#?}");
+}
+
+/// The event is limited to 10 per second in the process, which the other test may have used up.
+#[tokio::test(start_paused = true)]
+async fn tracing_give_up_has_policy_and_error() {
+    let collector = Collector::new(Level::WARN);
+    let _guard = tracing::subscriber::set_default(collector.clone());
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while collector.lines().is_empty() {
+        assert!(std::time::Instant::now() < deadline, "no event in a minute");
+        let call = redial::retry(|| async { Err::<(), _>("connection refused") }).when(|_| true);
+        call.record_errors().await.expect_err("always refused");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let line = &collector.lines()[0];
+    assert!(line.starts_with("WARN gave up policy=crates/redial/tests/tracing.rs:"), "{line}");
+    assert!(line.contains("attempts") && line.contains("error=connection refused"), "{line}");
 }

@@ -1,6 +1,7 @@
 //! The layer and its options.
 
 use std::fmt;
+use std::time::Duration;
 
 use redial_core::throttle::CallSite;
 use redial_core::{Event, Ns};
@@ -10,6 +11,7 @@ use crate::call_log::CallLog;
 use crate::classify::{
     CallWhenToSayWhichErrorsAreRetried, Chain, ClassifyRule, IntoDirective, Until, When,
 };
+use crate::error_hook::{Hooked, Notify, RecordErrors};
 use crate::policy::Site;
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper};
 use crate::tower::call_logs::CallLogs;
@@ -209,6 +211,44 @@ impl<P, K, X, Z, F> RetryLayer<P, When<F>, K, X, Z> {
 }
 
 impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
+    /// Calls `notify` each time that an error is retried, with the error and the delay before the next
+    /// attempt; see [`Retry::notify`](crate::Retry::notify). It comes after [`when`](RetryLayer::when), and
+    /// is cloned for each request.
+    ///
+    /// ```
+    /// use redial::tower::RetryLayer;
+    /// use redial::{Policy, ms};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).build();
+    ///
+    /// let layer = RetryLayer::new(&FETCH)
+    ///     .when(|error: &std::io::Error| error.kind() == std::io::ErrorKind::TimedOut)
+    ///     .notify(|error: &std::io::Error, delay| eprintln!("{error}, next attempt in {delay:?}"));
+    /// # let _ = layer;
+    /// ```
+    pub fn notify<E, F>(self, notify: F) -> RetryLayer<P, Hooked<C, Notify<F>>, K, X, Z>
+    where
+        F: FnMut(&E, Duration),
+    {
+        self.with_classify(|classify| Hooked(classify, Notify(notify)))
+    }
+
+    /// Records the text of each error in the `tracing` events of a request; see
+    /// [`Retry::record_errors`](crate::Retry::record_errors). The error of the service must implement
+    /// [`Display`](fmt::Display). It comes after [`when`](RetryLayer::when).
+    ///
+    /// ```
+    /// use redial::tower::RetryLayer;
+    /// use redial::{Policy, ms};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).build();
+    /// let layer = RetryLayer::new(&FETCH).when(|_: &std::io::Error| true).record_errors();
+    /// # let _ = layer;
+    /// ```
+    pub fn record_errors(self) -> RetryLayer<P, Hooked<C, RecordErrors>, K, X, Z> {
+        self.with_classify(|classify| Hooked(classify, RecordErrors))
+    }
+
     fn with_classify<D>(self, change: impl FnOnce(C) -> D) -> RetryLayer<P, D, K, X, Z> {
         let RetryLayer { policy, classify, clone_request, configure, sleeper } = self;
         RetryLayer { policy, classify: change(classify), clone_request, configure, sleeper }
@@ -275,7 +315,8 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
         self.with_configure(|earlier| (earlier, ConfigureWith(options)))
     }
 
-    /// Calls `hook` for every event of every request, with its time. The hook is cloned for each request.
+    /// Calls `hook` for every event of every request, with its time in nanoseconds from an arbitrary origin,
+    /// as [`Retry::on_event`](crate::Retry::on_event) does. The hook is cloned for each request.
     ///
     /// ```
     /// use redial::tower::RetryLayer;

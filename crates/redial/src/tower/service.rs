@@ -11,6 +11,7 @@ use crate::classify::{Classify, Last};
 use crate::error::{Details, Error};
 use crate::future::Retrying;
 use crate::policy::Origin;
+use crate::policy_name::PolicyName;
 use crate::report::Report;
 use crate::sleeper::Sleeper;
 use crate::tower::call_options::{CallOptions, ConfigureCall};
@@ -86,7 +87,7 @@ where
 
     #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx).map_err(not_ready)
+        self.inner.poll_ready(cx).map_err(|error| not_ready(self.layer.policy.name(), error))
     }
 
     #[inline]
@@ -104,8 +105,9 @@ where
 
 /// The error of a service that is not ready and never will be: no request has been sent.
 #[cold]
-fn not_ready<E, V>(error: E) -> Error<E, V> {
+fn not_ready<E, V>(policy: PolicyName, error: E) -> Error<E, V> {
     let report = Report {
+        policy,
         attempts: 0,
         attempts_max: None,
         elapsed: Duration::ZERO,

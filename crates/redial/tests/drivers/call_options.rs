@@ -153,6 +153,56 @@ async fn report_history_has_times_and_end_of_every_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn report_history_has_the_errors_that_are_recorded() {
+    let policy = Policy::constant(ms(10)).attempt_timeout(ms(8)).retry_timeouts().attempts(4);
+    let policy = policy.throttle(Throttle::none()).name("fetch").build();
+    let calls = AtomicU32::new(0);
+    let operation = || {
+        let call = calls.fetch_add(1, Ordering::Relaxed);
+        async move {
+            match call {
+                0 => Err("refused"),
+                1 => std::future::pending().await,
+                2 => Ok(call),
+                _ => Err("not found"),
+            }
+        }
+    };
+    let mut call_log = CallLog::new();
+    let call = policy.retry(operation).until(|call| *call > 2).when(|error| *error == "refused");
+    let call = call.record_errors().history().call_log(&mut call_log);
+    let error = call.await.expect_err("not retryable");
+    let report = error.report();
+    assert_eq!(report.policy.given(), Some("fetch"));
+    let errors: Vec<_> = report.history.iter().map(|attempt| attempt.error.as_deref()).collect();
+    // Neither the attempt that timed out nor the rejected value has an error.
+    assert_eq!(errors, [Some("refused"), None, None, Some("not found")]);
+    let details = (0..call_log.events().len()).filter_map(|index| call_log.detail(index));
+    let texts: Vec<_> = details.filter_map(|detail| detail.error.as_deref()).collect();
+    assert_eq!(texts, ["refused", "not found"]);
+
+    let error = policy.retry(fails).when(|_| true).history().await.expect_err("always busy");
+    assert!(error.report().history.iter().all(|attempt| attempt.error.is_none()), "not requested");
+}
+
+#[tokio::test(start_paused = true)]
+async fn report_names_the_policy_or_the_place_of_the_call() {
+    let policy = Policy::immediate().attempts(1).name("fetch").build();
+    let name = |report: &redial::Report| report.policy.to_string();
+    let plain = policy.retry(fails).when(|_| true).await.expect_err("always busy");
+    let timed = policy.retry(fails).when(|_| true).deadline(s(1)).await.expect_err("always busy");
+    let blocking = policy.retry(|| Ok::<_, ()>(())).when(|()| true).with_report().call();
+    let (_, blocking) = blocking.expect("it works");
+    assert_eq!([plain.report(), timed.report(), &blocking].map(name), ["fetch"; 3]);
+    for seeded in [false, true] {
+        let call = redial::retry(fails).when(|_| false);
+        let here = format!("{}:{}", file!(), line!() - 1);
+        let call = if seeded { call.seed(1) } else { call };
+        assert_eq!(name(call.await.expect_err("always busy").report()), here);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn report_of_a_success_has_attempts_and_elapsed() {
     let policy = free(3);
     let calls = AtomicU32::new(0);
@@ -297,7 +347,7 @@ async fn strategy_may_decide_later_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strategy_error_is_the_source_of_the_call_error() {
+async fn strategy_error_is_the_text_and_the_last_error_its_source() {
     let policy = free(9);
     let broken = |_: &Request<'_>| Decision::Fail("the oracle is silent".into());
     let operation = || async { Err::<(), _>(std::io::Error::other("busy")) };
@@ -305,7 +355,10 @@ async fn strategy_error_is_the_source_of_the_call_error() {
     let error = error.expect_err("it fails");
     assert_eq!(error.stop_reason(), StopReason::StrategyDeclined);
     let source = std::error::Error::source(&error).map(ToString::to_string);
-    assert_eq!(source.as_deref(), Some("the oracle is silent"));
+    assert_eq!(source.as_deref(), Some("busy"));
+    assert!(error.to_string().starts_with("the oracle is silent (1 attempt in "), "{error}");
+    let of_strategy = error.strategy_error().map(ToString::to_string);
+    assert_eq!(of_strategy.as_deref(), Some("the oracle is silent"));
     assert_eq!(error.into_last().map(|last| last.to_string()).as_deref(), Some("busy"));
 }
 

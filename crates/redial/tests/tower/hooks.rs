@@ -69,3 +69,15 @@ async fn tower_call_log_of_a_dropped_request_ends_with_cancelled() {
     let logs = logs.lock().unwrap();
     assert!(logs[0].contains("cancelled"), "{}", logs[0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn tower_notify_gets_each_retried_error() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let service = RetryLayer::new(&THRICE)
+        .when(always)
+        .notify(move |error: &Failed, delay| log.lock().unwrap().push((*error, delay)))
+        .layer(Scripted::answers(&[Err(Failed::Busy), Ok(7)]));
+    assert_eq!(service.oneshot(1).await.unwrap(), 7);
+    assert_eq!(*seen.lock().unwrap(), [(Failed::Busy, ms(10))]);
+}

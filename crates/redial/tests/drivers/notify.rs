@@ -1,0 +1,192 @@
+//! `notify`: the error and the delay of every retry, in every driver.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use redial::strategy::{Decision, Request};
+use redial::{Hedged, Policy, StopReason, Throttle, ms, s};
+
+/// Three attempts with delays of 10 ms.
+fn three() -> Policy {
+    Policy::constant(ms(10)).attempts(3).throttle(Throttle::none()).build()
+}
+
+/// Fails with its number.
+fn numbered() -> impl FnMut() -> std::future::Ready<Result<(), u32>> {
+    let mut number = 0;
+    move || {
+        number += 1;
+        std::future::ready(Err(number))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn notify_gets_each_retried_error_and_its_delay() {
+    let policy = three();
+    let start = tokio::time::Instant::now();
+    let mut seen = Vec::new();
+    let call = policy.retry(numbered()).when(|_| true);
+    let call = call.notify(|error, delay| seen.push((*error, delay, start.elapsed())));
+    let error = call.await.expect_err("it fails");
+    assert_eq!(error.into_last(), Some(3), "the last error is returned");
+    // Called when the retry is decided, before the delay.
+    assert_eq!(seen, [(1, ms(10), ms(0)), (2, ms(10), ms(10))]);
+}
+
+/// Without delays, with a deadline (which needs the state machine), and with an option.
+#[tokio::test(start_paused = true)]
+async fn notify_is_the_same_in_every_phase_of_a_call() {
+    let none = Throttle::none();
+    let deadline = Policy::constant(ms(10)).attempts(3).deadline(s(1)).throttle(none).build();
+    let immediate = Policy::immediate().attempts(3).throttle(none).build();
+    for (policy, delay) in [(&deadline, ms(10)), (&immediate, ms(0)), (&three(), ms(10))] {
+        for with_option in [false, true] {
+            let mut seen = Vec::new();
+            let call = policy.retry(numbered()).when(|_| true);
+            let call = call.notify(|error, delay| seen.push((*error, delay)));
+            let call = if with_option { call.seed(1) } else { call };
+            call.await.expect_err("it fails");
+            assert_eq!(seen, [(1, delay), (2, delay)], "{policy:?}, {with_option}");
+        }
+    }
+}
+
+#[test]
+fn notify_works_in_blocking_calls_with_and_without_options() {
+    let policy = Policy::constant(ms(1)).attempts(3).throttle(Throttle::none()).build();
+    for with_option in [false, true] {
+        let (mut number, mut seen) = (0, Vec::new());
+        let call = policy.retry(|| {
+            number += 1;
+            Err::<(), _>(number)
+        });
+        let call = call.when(|_| true).notify(|error, delay| seen.push((*error, delay)));
+        let call = if with_option { call.seed(1) } else { call };
+        call.call().expect_err("it fails");
+        assert_eq!(seen, [(1, ms(1)), (2, ms(1))]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn notify_works_in_borrowing_calls_with_and_without_until() {
+    let policy = three();
+    let seen = RefCell::new(Vec::new());
+    let mut number = 0;
+    let fails = async |number: &mut u32| {
+        *number += 1;
+        Err::<u32, _>(*number)
+    };
+    let notify = |error: &u32, delay: Duration| seen.borrow_mut().push((*error, delay));
+    policy.retry_on(&mut number, fails).notify(notify).when(|_| true).await.expect_err("it fails");
+    assert_eq!(seen.take(), [(1, ms(10)), (2, ms(10))]);
+
+    let call = policy.retry_on(&mut number, fails).notify(notify).until(|_| false);
+    call.notify(notify).when(|_| true).await.expect_err("it fails");
+    assert_eq!(seen.take(), [(4, ms(10)), (4, ms(10)), (5, ms(10)), (5, ms(10))], "both hooks");
+}
+
+#[tokio::test(start_paused = true)]
+async fn notify_of_a_hedged_call_has_no_delay() {
+    static READ: Hedged = Policy::hedged(ms(50)).attempts(3).throttle(Throttle::none()).build();
+    let mut seen = Vec::new();
+    let call = READ.retry(numbered()).when(|_| true);
+    let error = call.notify(|error, delay| seen.push((*error, delay))).await;
+    assert_eq!(error.expect_err("it fails").into_last(), Some(3));
+    assert_eq!(seen, [(1, ms(0)), (2, ms(0))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn notify_is_not_called_for_timeouts_and_rejected_values() {
+    let policy = Policy::constant(ms(10)).attempt_timeout(ms(5)).retry_timeouts().attempts(4);
+    let policy = policy.throttle(Throttle::none()).build();
+    let number = AtomicU32::new(0);
+    let operation = || {
+        let number = number.fetch_add(1, Ordering::Relaxed) + 1;
+        async move {
+            match number {
+                1 => Err("busy"),
+                2 => std::future::pending().await,
+                number => Ok(number),
+            }
+        }
+    };
+    let mut seen = Vec::new();
+    let call = policy.retry(operation).when(|_| true).until(|number| *number == 4);
+    let value = call.notify(|error, delay| seen.push((*error, delay))).await;
+    assert_eq!(value.ok(), Some(4));
+    assert_eq!(seen, [("busy", ms(10))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn notify_follows_a_later_answer_of_the_strategy() {
+    let policy = three();
+    let start = tokio::time::Instant::now();
+    let later = |request: &Request<'_>| {
+        let again = request.retry_attempts() == 0;
+        Decision::later(async move {
+            tokio::time::sleep(ms(7)).await;
+            again.then_some(ms(30))
+        })
+    };
+    let mut seen = Vec::new();
+    let call = policy.retry(numbered()).when(|_| true).strategy(later);
+    let error = call.notify(|error, delay| seen.push((*error, delay, start.elapsed()))).await;
+    assert_eq!(error.expect_err("it declines").stop_reason(), StopReason::StrategyDeclined);
+    assert_eq!(seen, [(1, ms(30), ms(7))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn notify_may_come_before_when() {
+    let policy = three();
+    let (first, second) = (Cell::new(0), Cell::new(0));
+    let call = policy.retry(numbered()).notify(|_, _| first.update(|count| count + 1));
+    let call = call.when(|_| true).notify(|_, _| second.update(|count| count + 1));
+    call.await.expect_err("it fails");
+    assert_eq!((first.get(), second.get()), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn notify_call_can_be_spawned_with_a_boxed_error() {
+    type Any = Box<dyn std::error::Error + Send + Sync>;
+    static CALL: Policy = Policy::constant(ms(10)).attempts(2).build();
+    let lines = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let log = lines.clone();
+    let task = tokio::spawn(async move {
+        CALL.retry(|| async { Err::<(), Any>("busy".into()) })
+            .when(|_| true)
+            .notify(|error, delay| {
+                log.lock().expect("not poisoned").push(format!("{error} {delay:?}"));
+            })
+            .await
+            .is_err()
+    });
+    assert!(task.await.expect("no panic"));
+    assert_eq!(*lines.lock().expect("not poisoned"), ["busy 10ms"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn notify_panic_ends_the_call() {
+    let policy = three();
+    let attempts = AtomicU32::new(0);
+    let operation = || {
+        attempts.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(Err::<(), _>("busy"))
+    };
+    let call = policy.retry(operation).when(|_| true).notify(|_, _| panic!("of the hook"));
+    let mut call = Box::pin(call.into_future());
+    assert!(catch_poll(call.as_mut()).await.is_err());
+    tokio::time::sleep(s(1)).await;
+    drop(call);
+    assert_eq!(attempts.into_inner(), 1);
+}
+
+/// Polls a future once and catches its panic.
+async fn catch_poll<F: Future>(mut future: std::pin::Pin<&mut F>) -> std::thread::Result<()> {
+    std::future::poll_fn(move |cx| {
+        let poll = std::panic::AssertUnwindSafe(|| drop(future.as_mut().poll(cx)));
+        std::task::Poll::Ready(std::panic::catch_unwind(poll))
+    })
+    .await
+}
