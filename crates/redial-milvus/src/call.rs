@@ -20,14 +20,17 @@ pub struct Interceptor {
     options: Options,
     invalid_codes: Arc<[i32]>,
     /// The throttle, for policies with another timeout.
+    #[cfg(feature = "layer")]
     bucket: Option<SharedBucket>,
     logger: Option<Logger>,
 }
 
 /// A throttle that several interceptors may share.
+#[cfg(feature = "layer")]
 #[derive(Clone)]
 struct SharedBucket(Arc<dyn Bucket + Send + Sync>);
 
+#[cfg(feature = "layer")]
 impl fmt::Debug for SharedBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SharedBucket(..)")
@@ -44,6 +47,7 @@ impl Interceptor {
             policy: options.policy()?,
             options,
             invalid_codes: Arc::new([]),
+            #[cfg(feature = "layer")]
             bucket: None,
             logger: None,
         })
@@ -60,8 +64,11 @@ impl Interceptor {
     /// Adds a throttle: a retry budget, or a bucket that several interceptors share.
     #[must_use]
     pub fn sharing(mut self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
-        self.policy = self.policy.sharing(bucket.clone());
-        self.bucket = Some(SharedBucket(bucket));
+        #[cfg(feature = "layer")]
+        {
+            self.bucket = Some(SharedBucket(bucket.clone()));
+        }
+        self.policy = self.policy.sharing(bucket);
         self
     }
 
