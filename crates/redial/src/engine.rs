@@ -16,6 +16,7 @@ use redial_core::{
 use crate::attempt::Attempt;
 use crate::call_log::CallLog;
 pub(crate) use crate::draws::draw;
+use crate::driver::CallTraits;
 use crate::error::{BoxError, Details};
 use crate::metrics::CallMetrics;
 use crate::options::{Hook, Options};
@@ -134,11 +135,17 @@ impl<'p> Engine<'p> {
     /// Begins a call without options whose first attempt runs since `start`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn begin_late(policy: PolicyRef<'p>, handle: Handle, start: Ns) -> Self {
+    pub(crate) fn begin_late(
+        policy: PolicyRef<'p>,
+        handle: Handle,
+        traits: CallTraits,
+        start: Ns,
+    ) -> Self {
         let metrics = CallMetrics::new(&policy, &handle);
-        let context = ProcessContext { metrics, ..ProcessContext::default() };
+        let history = traits.records_history.then(Vec::new);
+        let context = ProcessContext { metrics, history, ..ProcessContext::default() };
         let mut env = CallEnvironment::new(handle, context);
-        let params = CallParams::default();
+        let params = CallParams { idempotent: traits.idempotent, ..CallParams::default() };
         let core = CorePolicyRef(policy.clone());
         let call = match FirstAttempt::of(&core, params, start) {
             Some(first) => first.begin(core, &mut env),

@@ -15,5 +15,6 @@ mod hedging;
 mod latency_estimator;
 mod manual_clock;
 mod notify;
+mod operation;
 mod overhead;
 mod panics;
