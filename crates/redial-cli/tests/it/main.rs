@@ -4,6 +4,7 @@
 
 mod command;
 mod faults;
+mod faults_proxy;
 mod interop;
 mod levels;
 mod loader;
