@@ -268,7 +268,7 @@ impl<A, F, S, R, N> BorrowingRetry<'_, A, F, S, R, EveryValue, N> {
             sleeper.now(),
         );
         let mut timer = pin!(SleepUntil::unarmed());
-        let traits = CallTraits { reads_attempt: true, reports_elapsed: true, replayable: true };
+        let traits = CallTraits::OF_CLOSURE;
         let (mut last, mut starts) = (None, 0);
         let mut next_step = |input: &Input,
                              classify: &mut Hooked<C, N>,

@@ -182,6 +182,7 @@ pub mod metrics;
 #[path = "noop_metrics.rs"]
 mod metrics;
 mod options;
+mod owned;
 mod phase;
 mod plain;
 mod policy;
@@ -257,6 +258,7 @@ pub mod parts {
     pub use crate::draws::draw;
     pub use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify, RecordErrors};
     pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
+    pub use crate::owned::{OwnedHedged, OwnedPolicy};
     pub use crate::policy::{Origin, OriginKind, Sequential, Site};
 }
 

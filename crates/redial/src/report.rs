@@ -97,6 +97,30 @@ pub enum AttemptEnd {
 }
 
 impl Report {
+    /// The report of a call that ended before its first attempt, for example because the service was not
+    /// ready and never will be.
+    ///
+    /// ```
+    /// use redial::{Policy, Report, StopReason, ms};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).build();
+    /// let report = Report::not_started(FETCH.name(), StopReason::NotRetryable);
+    /// assert_eq!((report.attempts, report.stop_reason), (0, StopReason::NotRetryable));
+    /// ```
+    #[must_use]
+    pub const fn not_started(policy: PolicyName, stop_reason: StopReason) -> Self {
+        Report {
+            policy,
+            attempts: 0,
+            attempts_max: None,
+            elapsed: Duration::ZERO,
+            elapsed_exact: true,
+            stop_reason,
+            tokens: None,
+            history: Vec::new(),
+        }
+    }
+
     /// Details after the stop reason, with a leading separator (decision S10).
     pub(crate) fn detail(&self) -> String {
         match (self.stop_reason, self.tokens, self.attempts_max) {

@@ -16,6 +16,7 @@ mod hedging;
 mod latency_estimator;
 mod manual_clock;
 mod notify;
+mod operation;
 mod overhead;
 mod overrides;
 mod panics;
