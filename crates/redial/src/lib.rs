@@ -174,6 +174,7 @@ mod driver;
 mod engine;
 mod error;
 mod error_hook;
+pub mod external;
 mod future;
 mod keyed_budgets;
 #[cfg(feature = "metrics")]
