@@ -118,17 +118,17 @@
 //! or `code`). Absent values are `null`.
 
 mod action;
-mod answer;
+pub(crate) mod answer;
 mod check;
 mod connection;
 mod frames;
 mod io;
-mod json;
+pub(crate) mod json;
 mod record;
-mod request_decoder;
+pub(crate) mod request_decoder;
 mod script;
 mod server;
-mod shared;
+pub(crate) mod shared;
 mod status_number;
 mod stream_handler;
 mod wire;

@@ -6,7 +6,10 @@
 //!
 //! - [`grpc`] is an HTTP/2 server that answers the attempts of gRPC calls from a script. The
 //!   command `redial faults grpc` runs it for clients in any language.
+//! - [`proxy`] is a TCP and HTTP proxy that injects faults between a real client and a real server.
+//!   The command is `redial faults proxy`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod grpc;
+pub mod proxy;

@@ -48,6 +48,18 @@ fn value(bytes: impl AsRef<[u8]>) -> HeaderValue {
     HeaderValue::from_bytes(bytes.as_ref()).expect("a header value has no control characters")
 }
 
+/// A status message as `grpc-message` carries it.
+pub(crate) fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
 impl Answer {
     /// An answer made of these steps.
     #[must_use]
@@ -283,13 +295,7 @@ impl Answer {
     /// Sets the status message (`grpc-message`, percent-encoded).
     #[must_use]
     pub fn text(mut self, text: &str) -> Answer {
-        let mut encoded = String::with_capacity(text.len());
-        for byte in text.bytes() {
-            match byte {
-                b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-                _ => encoded.push_str(&format!("%{byte:02X}")),
-            }
-        }
+        let encoded = percent_encoded(text);
         if let Some(fields) = self.fields() {
             fields.insert(GRPC_MESSAGE, value(encoded));
         }

@@ -7,7 +7,7 @@
 mod attempt;
 mod step;
 mod stream;
-mod values;
+pub(crate) mod values;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for Answer {
 }
 
 /// Reads an object; serde alone would also accept a list of its fields.
-fn object<'de, D, T>(from: D, expected: &'static str) -> Result<T, D::Error>
+pub(crate) fn object<'de, D, T>(from: D, expected: &'static str) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -125,7 +125,7 @@ where
 }
 
 /// An object as a list in file order; duplicate names are errors.
-struct Ordered<T>(Vec<(String, T)>);
+pub(crate) struct Ordered<T>(pub(crate) Vec<(String, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Ordered<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

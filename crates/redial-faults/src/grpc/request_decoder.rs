@@ -14,8 +14,14 @@ pub(super) const MESSAGE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// How many bytes of a request may be queued for the echo.
 pub(super) const ECHO_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+/// The digest of no bytes.
+pub(crate) const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+
+/// FNV-1a (64 bits): the digest after these further bytes.
+pub(crate) fn fnv(digest: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(digest, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(FNV_PRIME))
+}
 
 /// The state of one request.
 #[derive(Debug)]
@@ -86,9 +92,7 @@ impl RequestDecoder {
     /// Decodes bytes, and returns the payloads to record of the messages that are now complete.
     pub(super) fn decode(&mut self, mut bytes: &[u8]) -> Vec<Bytes> {
         self.bytes += bytes.len() as u64;
-        for byte in bytes {
-            self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(FNV_PRIME);
-        }
+        self.digest = fnv(self.digest, bytes);
         let mut kept = Vec::new();
         loop {
             match self.missing {

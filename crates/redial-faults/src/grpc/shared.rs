@@ -213,7 +213,11 @@ impl Shared {
 }
 
 /// Removes the oldest finished entries above `max`; open ones stay.
-fn forget_oldest<T>(list: &mut VecDeque<T>, max: usize, is_finished: impl Fn(&T) -> bool) {
+pub(crate) fn forget_oldest<T>(
+    list: &mut VecDeque<T>,
+    max: usize,
+    is_finished: impl Fn(&T) -> bool,
+) {
     while list.len() > max
         && let Some(index) = list.iter().position(&is_finished)
     {

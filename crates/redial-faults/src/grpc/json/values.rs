@@ -18,7 +18,7 @@ const ZEROS_MAX: usize = 64 * 1024 * 1024;
 
 /// A number of milliseconds, with fractions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Ms(pub(super) Duration);
+pub(crate) struct Ms(pub(crate) Duration);
 
 impl<'de> Deserialize<'de> for Ms {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Ms, D::Error> {
@@ -53,7 +53,7 @@ impl Texts {
 }
 
 /// The bytes of a header's value: each character up to U+00FF is one byte.
-pub(super) fn header_value(text: &str) -> Result<HeaderValue, String> {
+pub(crate) fn header_value(text: &str) -> Result<HeaderValue, String> {
     let bytes: Option<Vec<u8>> = text.chars().map(|it| u8::try_from(it).ok()).collect();
     let value = bytes.and_then(|bytes| HeaderValue::from_bytes(&bytes).ok());
     value.ok_or_else(|| {
@@ -63,7 +63,7 @@ pub(super) fn header_value(text: &str) -> Result<HeaderValue, String> {
 
 /// Header fields.
 #[derive(Default)]
-pub(super) struct Fields(pub(super) HeaderMap);
+pub(crate) struct Fields(pub(crate) HeaderMap);
 
 impl<'de> Deserialize<'de> for Fields {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Fields, D::Error> {
@@ -87,6 +87,29 @@ enum Named {
     Name(String),
 }
 
+/// A status by name or number.
+pub(crate) struct Status(pub(crate) StatusNumber);
+
+impl<'de> Deserialize<'de> for Status {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Status, D::Error> {
+        match Named::deserialize(from)? {
+            Named::Number(number) => Ok(Status(StatusNumber(number))),
+            Named::Name(name) => match StatusNumber::from_name(&name) {
+                Some(status) => Ok(Status(status)),
+                None => Err(D::Error::custom(format!(
+                    "unknown status {name:?}; expected a number or one of {}",
+                    status_names()
+                ))),
+            },
+        }
+    }
+}
+
+fn status_names() -> String {
+    let names: Vec<_> = StatusNumber::named().map(|code| code.to_string()).collect();
+    names.join(", ")
+}
+
 /// A status, or `"hang"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -101,9 +124,7 @@ impl<'de> Deserialize<'de> for Outcome {
             Named::Name(name) if name == "hang" => Ok(Outcome::Hang),
             Named::Name(name) => {
                 StatusNumber::from_name(&name).map(Outcome::Status).ok_or_else(|| {
-                    let names: Vec<_> =
-                        StatusNumber::named().map(|code| code.to_string()).collect();
-                    let names = names.join(", ");
+                    let names = status_names();
                     D::Error::custom(format!(
                         "unknown status {name:?}; expected \"hang\", a number or one of {names}"
                     ))
@@ -297,7 +318,7 @@ impl Content {
 /// `true`, and nothing else.
 #[derive(serde::Deserialize)]
 #[serde(try_from = "bool")]
-pub(super) struct True;
+pub(crate) struct True;
 
 impl TryFrom<bool> for True {
     type Error = &'static str;
