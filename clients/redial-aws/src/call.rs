@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
@@ -39,15 +38,6 @@ impl fmt::Debug for SharedCall {
     }
 }
 
-/// What the SDK shall do after an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Retry(Duration),
-    /// Return the result, whatever other classifiers say.
-    Stop,
-    Succeeded,
-}
-
 impl SharedCall {
     pub(crate) fn new(call: ExternalCall, settings: Arc<Settings>) -> Self {
         let state = State { call, retry_config: None, reported: false };
@@ -79,19 +69,19 @@ impl SharedCall {
         state.retry_config.take()
     }
 
-    /// The attempt has ended as `context` says, and the SDK has classified it.
-    pub(crate) fn end_attempt(&self, context: &InterceptorContext, directive: Directive) -> Verdict {
+    /// The attempt has an output.
+    pub(crate) fn succeed(&self) {
+        self.state().call.ended(Directive::Succeed, Tokio.now());
+    }
+
+    /// The attempt has failed. Returns [`Next::Wait`] if it is retried.
+    pub(crate) fn end_attempt(&self, context: &InterceptorContext, directive: Directive) -> Next {
         let mut state = self.state();
         let now = Tokio.now();
-        let next = if self.settings.has_attempt_timeout() && failure::is_timeout(context) {
+        if self.settings.has_attempt_timeout() && failure::is_timeout(context) {
             state.call.timed_out(now)
         } else {
             state.call.ended(directive, now)
-        };
-        match next {
-            Next::Wait(delay) => Verdict::Retry(delay),
-            Next::End(StopReason::Succeeded) => Verdict::Succeeded,
-            Next::End(_) | Next::Start(_) => Verdict::Stop,
         }
     }
 
@@ -101,17 +91,9 @@ impl SharedCall {
         let mut state = self.state();
         let now = Tokio.now();
         if state.call.stop_reason().is_none() {
-            match context.output_or_error() {
-                // Dropping the call cancels it.
-                None => return None,
-                // A classifier has forbidden a retry of a success.
-                Some(Ok(_)) => {
-                    state.call.ended(Directive::Succeed, now);
-                }
-                // The operation timed out, a classifier has forbidden the retry, or the SDK's own
-                // `max_attempts` is smaller.
-                Some(Err(_)) => {}
-            }
+            // Dropping the call cancels it.
+            let _ = context.output_or_error()?;
+            // The operation timed out, or the SDK's own `max_attempts` is smaller.
             state.call.stop(StopReason::AttemptsExhausted, now);
         }
         if std::mem::replace(&mut state.reported, true) {

@@ -1,4 +1,4 @@
-//! The classifier: it carries out what the policy decides.
+//! The classifier: it gives the SDK the delay that the policy has decided.
 
 use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
 use aws_smithy_runtime_api::client::retries::classifiers::{
@@ -6,20 +6,14 @@ use aws_smithy_runtime_api::client::retries::classifiers::{
 };
 use aws_smithy_types::retry::ErrorKind;
 
-use crate::call::Verdict;
+use crate::handover;
 use crate::interceptor::RetryInterceptor;
-use crate::{failure, handover};
 
-/// What a retry costs in the SDK's own quota does not matter: the call has an unlimited one.
-fn kind_of(previous: &RetryAction) -> ErrorKind {
-    match previous {
-        RetryAction::RetryIndicated(RetryReason::RetryableError { kind, .. }) => *kind,
-        _ => ErrorKind::TransientError,
-    }
-}
+/// How far behind the SDK's last classifier this one runs: applications put theirs between them.
+const PRIORITY_DISTANCE: usize = 50;
 
 impl ClassifyRetry for RetryInterceptor {
-    /// Without the answers of the other classifiers there is nothing to decide about.
+    /// Without the answers of the other classifiers there is nothing to add to.
     fn classify_retry(&self, _context: &InterceptorContext) -> RetryAction {
         RetryAction::NoActionIndicated
     }
@@ -29,18 +23,17 @@ impl ClassifyRetry for RetryInterceptor {
         context: &InterceptorContext,
         previous: &RetryAction,
     ) -> RetryAction {
-        // A request that is signed and not sent has no result.
-        if context.output_or_error().is_none() {
-            return RetryAction::NoActionIndicated;
+        // An output is a success, and the call has ended for its policy.
+        if !context.is_failed() && previous.should_retry() {
+            return RetryAction::RetryForbidden;
         }
-        let Some(call) = handover::take(context) else { return RetryAction::NoActionIndicated };
-        match call.end_attempt(context, failure::directive(context, previous)) {
-            Verdict::Retry(delay) => {
-                RetryAction::retryable_error_with_explicit_delay(kind_of(previous), delay)
-            }
-            Verdict::Stop => RetryAction::RetryForbidden,
-            Verdict::Succeeded => RetryAction::NoActionIndicated,
-        }
+        let Some(delay) = handover::take(context) else { return RetryAction::NoActionIndicated };
+        // The kind is what a retry costs in the SDK's own quota, which does not apply.
+        let kind = match previous {
+            RetryAction::RetryIndicated(RetryReason::RetryableError { kind, .. }) => *kind,
+            _ => ErrorKind::TransientError,
+        };
+        RetryAction::retryable_error_with_explicit_delay(kind, delay)
     }
 
     fn name(&self) -> &'static str {
@@ -56,6 +49,3 @@ impl ClassifyRetry for RetryInterceptor {
         last
     }
 }
-
-/// How far behind the SDK's last classifier this one runs: applications put theirs between them.
-const PRIORITY_DISTANCE: usize = 50;

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use aws_smithy_runtime::client::retries::TokenBucket;
+use aws_smithy_runtime::client::retries::classifiers::run_classifiers_on_ctx;
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::context::{
     BeforeSerializationInterceptorContextRef, BeforeTransmitInterceptorContextMut,
@@ -17,7 +18,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::{MergeTimeoutConfig, TimeoutConfig};
-use redial::external::ExternalCall;
+use redial::external::{ExternalCall, Next};
 use redial::rules::ChargeAt;
 use redial::{Policy, Report, Sleeper as _, Tokio};
 use redial_smithy::{StandardRetryStrategy, TokenOrder};
@@ -25,7 +26,7 @@ use redial_smithy::{StandardRetryStrategy, TokenOrder};
 use crate::call::SharedCall;
 use crate::call_options::CallOptions;
 use crate::error::SetupError;
-use crate::handover;
+use crate::{failure, handover};
 
 /// The largest `max_attempts` that the SDK is given: it adds up the worst case of all attempts when it
 /// resolves credentials. A policy with more attempts, or without a limit, still runs to its own limit.
@@ -203,9 +204,12 @@ fn is_last_for_sdk(cfg: &ConfigBag) -> bool {
     most < SDK_ATTEMPTS_MAX && attempt(cfg) >= most
 }
 
-/// The config with which the SDK carries out a decision: it neither limits attempts nor delays.
-static DECIDED: LazyLock<RetryConfig> =
+/// With this config the SDK retries once more, after any delay.
+static RETRY: LazyLock<RetryConfig> =
     LazyLock::new(|| RetryConfig::standard().with_max_attempts(u32::MAX).with_max_backoff(DELAY_MAX));
+
+/// With this config the SDK does not retry.
+static STOP: LazyLock<RetryConfig> = LazyLock::new(RetryConfig::disabled);
 
 /// The SDK's own retry quota does not count: the policy's throttle does.
 static NO_QUOTA: LazyLock<TokenBucket> = LazyLock::new(TokenBucket::unlimited);
@@ -255,7 +259,6 @@ impl Intercept for RetryInterceptor {
         _components: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        handover::clear();
         if attempt(cfg) > 1
             && let Some(call) = self.own_call(cfg)
             && let Some(config) = call.start_attempt()
@@ -268,16 +271,30 @@ impl Intercept for RetryInterceptor {
     fn read_after_attempt(
         &self,
         context: &FinalizerInterceptorContextRef<'_>,
-        _components: &RuntimeComponents,
+        components: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
+        let context = context.inner();
         let Some(call) = self.own_call(cfg).cloned() else { return Ok(()) };
-        if context.inner().is_failed() && !is_last_for_sdk(cfg) {
-            call.keep_retry_config(cfg.load::<RetryConfig>());
-            cfg.interceptor_state().store_put(DECIDED.clone());
-            cfg.interceptor_state().store_put(NO_QUOTA.clone());
+        if !context.is_failed() {
+            // A request that is only signed has no output.
+            if context.output_or_error().is_some() {
+                call.succeed();
+            }
+            return Ok(());
         }
-        handover::put(context.inner(), call);
+        let action = run_classifiers_on_ctx(components.retry_classifiers(), context);
+        match call.end_attempt(context, failure::directive(context, &action)) {
+            Next::Wait(delay) if !is_last_for_sdk(cfg) => {
+                call.keep_retry_config(cfg.load::<RetryConfig>());
+                cfg.interceptor_state().store_put(RETRY.clone());
+                cfg.interceptor_state().store_put(NO_QUOTA.clone());
+                handover::put(context, delay);
+            }
+            _ => {
+                cfg.interceptor_state().store_put(STOP.clone());
+            }
+        }
         Ok(())
     }
 
@@ -287,7 +304,8 @@ impl Intercept for RetryInterceptor {
         _components: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        drop(handover::take(context.inner()));
+        // The operation timed out after the decision.
+        let _ = handover::take(context.inner());
         let Some(call) = self.own_call(cfg) else { return Ok(()) };
         let Some(report) = call.end(context.inner()) else { return Ok(()) };
         if let Some(on_end) = &self.0.on_end {

@@ -7,10 +7,14 @@ mod error;
 mod failure;
 mod handover;
 mod interceptor;
+mod sdk_error;
+mod waiter;
 
 pub use call_options::{CallOptions, CallReport};
 pub use error::SetupError;
 pub use interceptor::{CallEnd, RetryInterceptor, SDK_ATTEMPTS_MAX};
+pub use sdk_error::sdk_failure;
+pub use waiter::{Wait, WaitRule, is_not_found, wait};
 
 /// Installs
 #[macro_export]
