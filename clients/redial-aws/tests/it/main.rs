@@ -6,4 +6,5 @@
 mod client;
 mod clients;
 mod scripted;
+mod side_by_side;
 mod traps;

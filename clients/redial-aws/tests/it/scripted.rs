@@ -97,7 +97,9 @@ pub(crate) struct Scripted(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     answers: VecDeque<Answer>,
-    /// For requests behind the list.
+    /// By the number of the attempt, from 1, in its header.
+    by_attempt: Vec<Answer>,
+    /// For requests behind the lists.
     rest: Option<Answer>,
     seen: Vec<Seen>,
 }
@@ -113,8 +115,22 @@ impl Scripted {
     /// Answers every request like this.
     pub(crate) fn always(answer: Answer) -> Self {
         let scripted = Scripted::default();
-        scripted.0.lock().unwrap().rest = Some(answer);
+        scripted.answer_always(answer);
         scripted
+    }
+
+    /// Answers each call in this order, by the attempt number in its requests.
+    pub(crate) fn each_call(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let scripted = Scripted::default();
+        scripted.0.lock().unwrap().by_attempt.extend(answers);
+        scripted
+    }
+
+    /// From now on, answers every request like this.
+    pub(crate) fn answer_always(&self, answer: Answer) {
+        let mut state = self.0.lock().unwrap();
+        state.by_attempt.clear();
+        state.rest = Some(answer);
     }
 
     pub(crate) fn push(&self, answers: impl IntoIterator<Item = Answer>) {
@@ -160,7 +176,12 @@ impl HttpConnector for Scripted {
                 signature: header("authorization"),
                 body: request.body().bytes().map(<[u8]>::to_vec),
             });
+            let number: usize = header("amz-sdk-request")
+                .split_once("attempt=")
+                .and_then(|(_, rest)| rest.split(';').next()?.parse().ok())
+                .unwrap_or(1);
             let next = state.answers.pop_front();
+            let next = next.or_else(|| state.by_attempt.get(number - 1).cloned());
             next.or_else(|| state.rest.clone()).expect("a request behind the end of the script")
         };
         HttpConnectorFuture::new(async move {
