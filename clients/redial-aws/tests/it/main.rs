@@ -3,8 +3,10 @@
 //! `scripted` is a double of a service inside the process, on a paused clock, where times have to be exact.
 //! The others are real servers on loopback connections, through the fault proxy.
 
+mod around;
 mod client;
 mod clients;
+mod scenarios;
 mod scripted;
 mod side_by_side;
 mod traps;

@@ -47,6 +47,12 @@ impl Answer {
         Answer::new(End::Response { status, headers: Vec::new(), body })
     }
 
+    /// An output.
+    pub(crate) fn json(body: &str) -> Self {
+        let body = body.to_owned();
+        Answer::new(End::Response { status: 200, headers: Vec::new(), body })
+    }
+
     /// A modeled error of DynamoDB.
     pub(crate) fn error(code: &str) -> Self {
         let body = format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{code}","message":"no"}}"#);
@@ -131,6 +137,11 @@ impl Scripted {
         let mut state = self.0.lock().unwrap();
         state.by_attempt.clear();
         state.rest = Some(answer);
+    }
+
+    /// Forgets the answers that no request got.
+    pub(crate) fn clear(&self) {
+        self.0.lock().unwrap().answers.clear();
     }
 
     pub(crate) fn push(&self, answers: impl IntoIterator<Item = Answer>) {
