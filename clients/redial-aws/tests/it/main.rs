@@ -6,6 +6,7 @@
 mod around;
 mod client;
 mod clients;
+mod s3;
 mod scenarios;
 mod scripted;
 mod side_by_side;
