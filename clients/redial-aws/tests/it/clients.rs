@@ -25,6 +25,7 @@ pub(crate) fn dynamodb(url: &str) -> aws_sdk_dynamodb::config::Builder {
         .http_client(http_client())
 }
 
+#[allow(dead_code, reason = "not every test that includes this file uses it")]
 /// The config of an S3 client, with the SDK's default retries.
 pub(crate) fn s3(url: &str) -> aws_sdk_s3::config::Builder {
     aws_sdk_s3::Config::builder()
