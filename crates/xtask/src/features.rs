@@ -1,4 +1,5 @@
-//! The checked feature combinations: none, each alone, all.
+//! Commands for the crates of the workspace, from `cargo metadata --no-deps --format-version 1`: the
+//! checked feature combinations (none, each alone, all), and the packages of published crates.
 //!
 //! Clippy instead of `cargo check`: it finds the same errors, and can deny warnings in our own
 //! crates without new flags that would rebuild all dependencies.
@@ -7,14 +8,10 @@ use serde_json::Value;
 
 use crate::command_line::CommandLine;
 
-/// One line for each combination of each crate that has features; `metadata` is what
-/// `cargo metadata --no-deps --format-version 1` prints.
+/// One line for each combination of each crate that has features.
 pub(crate) fn lines(metadata: &str) -> Result<Vec<CommandLine>, String> {
-    let metadata: Value = serde_json::from_str(metadata)
-        .map_err(|problem| format!("cargo metadata is not readable: {problem}"))?;
-    let packages = metadata["packages"].as_array().ok_or("cargo metadata names no packages")?;
     let mut lines = Vec::new();
-    for package in packages {
+    for package in packages(metadata)? {
         let name = package["name"].as_str().ok_or("a package has no name")?;
         let features = package["features"].as_object().ok_or("a package has no features")?;
         if features.is_empty() {
@@ -33,6 +30,27 @@ pub(crate) fn lines(metadata: &str) -> Result<Vec<CommandLine>, String> {
         lines.push(check("--all-features"));
     }
     Ok(lines)
+}
+
+/// Packages every published crate, and builds it from its package.
+pub(crate) fn package_line(metadata: &str) -> Result<CommandLine, String> {
+    // A change that is not committed yet can be checked, too.
+    let mut line = CommandLine::new("cargo package --allow-dirty --target-dir target/package");
+    for package in packages(metadata)? {
+        // `publish = false` is an empty list of registries.
+        if package["publish"].is_null() {
+            let name = package["name"].as_str().ok_or("a package has no name")?;
+            line = line.arg("--package").arg(name);
+        }
+    }
+    Ok(line)
+}
+
+fn packages(metadata: &str) -> Result<Vec<Value>, String> {
+    let metadata: Value = serde_json::from_str(metadata)
+        .map_err(|problem| format!("cargo metadata is not readable: {problem}"))?;
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata names no packages")?;
+    Ok(packages.clone())
 }
 
 #[cfg(test)]
@@ -57,6 +75,18 @@ mod tests {
                 "cargo clippy --quiet --package rich --all-features -- -D warnings",
             ]
         );
+    }
+
+    #[test]
+    fn package_line_names_published_crates_only() {
+        let metadata = r#"{"packages": [
+            {"name": "library", "publish": null},
+            {"name": "private", "publish": []},
+            {"name": "command", "publish": null}
+        ]}"#;
+        let line = package_line(metadata).unwrap().to_string();
+        assert!(line.ends_with("--package library --package command"), "{line}");
+        assert!(package_line("{}").is_err());
     }
 
     #[test]

@@ -10,12 +10,14 @@ mod command_line;
 mod disk;
 pub mod documents;
 mod features;
+pub mod item_docs;
 pub mod languages;
 mod machine;
 pub mod names;
 mod needs;
 mod regressions;
 mod run;
+pub mod statements;
 mod steps;
 pub mod words;
 

@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 /// The folders with tests; missing ones are ignored.
-const TEST_FOLDERS: &[&str] = &["crates", "fuzz"];
+const TEST_FOLDERS: &[&str] = &["crates", "clients", "fuzz"];
 
 /// The folders with scenarios: the shared ones, and those of `docs/decisions.md`.
 const SCENARIO_FOLDERS: &[&str] = &["scenarios", "crates/redial-cli/tests/decisions"];
@@ -65,6 +65,12 @@ impl Names {
             .map(|name| format!("there is no test `{name}`"))
             .chain(scenarios.map(|name| format!("there is no scenario \"{name}\"")))
             .collect()
+    }
+
+    /// Whether there is no name at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tests.is_empty() && self.scenarios.is_empty()
     }
 
     pub(crate) fn share_any(&self, other: &Self) -> bool {
@@ -163,7 +169,7 @@ fn scenarios_in(text: &str) -> io::Result<BTreeSet<String>> {
 }
 
 /// Calls `see` with the text of every file below `folder` with this extension, except build output.
-fn visit(
+pub(crate) fn visit(
     folder: &Path,
     extension: &str,
     see: &mut dyn FnMut(&str) -> io::Result<()>,

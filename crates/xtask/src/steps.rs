@@ -251,6 +251,16 @@ pub(crate) const STEPS: &[Step] = &[
         lines: |_| Ok(vec![generator(true)]),
     },
     Step {
+        name: "package",
+        why: "every published crate builds from its package alone",
+        when: When::Long,
+        needs: &[],
+        lines: |root| {
+            let metadata = CommandLine::new("cargo metadata --no-deps --format-version 1");
+            Ok(vec![features::package_line(&machine::output(root, &metadata)?)?])
+        },
+    },
+    Step {
         name: "deny",
         why: "cargo-deny: licences, sources and banned crates of all dependencies",
         when: When::Long,
@@ -309,6 +319,7 @@ pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
         "channel-only" => Some("target/channel-only"),
         "older-tonic" => Some("target/older-tonic"),
         "loom" => Some("target/loom"),
+        "package" => Some("target/package"),
         "regressions" => Some(crate::regressions::FOLDER),
         _ => None,
     }
