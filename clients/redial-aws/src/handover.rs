@@ -44,7 +44,8 @@ pub(crate) fn put(context: &InterceptorContext, delay: Duration) {
 /// Takes the delay of this call, if the interceptor has left one.
 pub(crate) fn take(context: &InterceptorContext) -> Option<Duration> {
     let own = address(context);
-    let position = |delays: &Vec<(usize, Duration)>| delays.iter().position(|(owner, _)| *owner == own);
+    let position =
+        |delays: &Vec<(usize, Duration)>| delays.iter().position(|(owner, _)| *owner == own);
     DELAYS
         .try_with(|delays| {
             let mut delays = delays.borrow_mut();

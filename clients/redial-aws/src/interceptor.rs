@@ -52,8 +52,11 @@ pub struct RetryInterceptor(Arc<Settings>);
 
 pub(crate) struct Settings {
     policy: Arc<Policy>,
-    on_end: Option<Box<dyn Fn(&CallEnd<'_>) + Send + Sync>>,
+    on_end: Option<Box<OnEnd>>,
 }
+
+/// Called at the end of each call.
+type OnEnd = dyn Fn(&CallEnd<'_>) + Send + Sync;
 
 /// A call that has ended, for [`RetryInterceptor::on_end`].
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +152,9 @@ impl RetryInterceptor {
     fn start_call(&self, context: &InterceptorContext, cfg: &ConfigBag) -> SharedCall {
         let Settings { policy, on_end } = &*self.0;
         let mut call = ExternalCall::new(policy.clone());
-        if let Some(timeout) = cfg.load::<TimeoutConfig>().and_then(TimeoutConfig::operation_timeout) {
+        if let Some(timeout) =
+            cfg.load::<TimeoutConfig>().and_then(TimeoutConfig::operation_timeout)
+        {
             call = call.deadline(timeout);
         }
         if !is_replayable(context) {
@@ -205,8 +210,9 @@ fn is_last_for_sdk(cfg: &ConfigBag) -> bool {
 }
 
 /// With this config the SDK retries once more, after any delay.
-static RETRY: LazyLock<RetryConfig> =
-    LazyLock::new(|| RetryConfig::standard().with_max_attempts(u32::MAX).with_max_backoff(DELAY_MAX));
+static RETRY: LazyLock<RetryConfig> = LazyLock::new(|| {
+    RetryConfig::standard().with_max_attempts(u32::MAX).with_max_backoff(DELAY_MAX)
+});
 
 /// With this config the SDK does not retry.
 static STOP: LazyLock<RetryConfig> = LazyLock::new(RetryConfig::disabled);
@@ -242,8 +248,10 @@ impl Intercept for RetryInterceptor {
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         if let Some(timeout) = self.0.policy.rules().attempt_timeout {
-            let timeouts = cfg.load::<TimeoutConfig>().cloned().unwrap_or_else(TimeoutConfig::disabled);
-            let timeout = timeouts.operation_attempt_timeout().map_or(timeout, |it| it.min(timeout));
+            let timeouts =
+                cfg.load::<TimeoutConfig>().cloned().unwrap_or_else(TimeoutConfig::disabled);
+            let timeout =
+                timeouts.operation_attempt_timeout().map_or(timeout, |it| it.min(timeout));
             let timeouts = timeouts.to_builder().operation_attempt_timeout(timeout).build();
             cfg.interceptor_state().store_put(timeouts);
         }

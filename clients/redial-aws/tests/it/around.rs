@@ -81,8 +81,7 @@ async fn around_error_has_the_last_sdk_error_and_the_reason() {
     let policy = Policy::immediate().attempts(2).throttle(Throttle::none()).build();
     let service = Scripted::new([Answer::status(503), Answer::throttled()]);
     let client = client(&service);
-    let error =
-        policy.retry(|| client.list_tables().send()).when(sdk_failure).await.unwrap_err();
+    let error = policy.retry(|| client.list_tables().send()).when(sdk_failure).await.unwrap_err();
     assert_eq!((error.attempts(), error.stop_reason()), (2, StopReason::AttemptsExhausted));
     assert!(matches!(error.last(), Some(SdkError::ServiceError(_))));
 }
@@ -97,8 +96,10 @@ fn table(status: &str) -> Answer {
 /// Waits until the table is active.
 async fn until_active(service: &Scripted) -> Result<u32, (StopReason, u32)> {
     let client = client(service);
-    let active = wait(&POLL, || client.describe_table().table_name("orders").send(), |result| {
-        match result {
+    let active = wait(
+        &POLL,
+        || client.describe_table().table_name("orders").send(),
+        |result| match result {
             Ok(output) => match output.table().and_then(|table| table.table_status()) {
                 Some(TableStatus::Active) => Wait::Done,
                 Some(TableStatus::Deleting) => Wait::Failed,
@@ -106,8 +107,8 @@ async fn until_active(service: &Scripted) -> Result<u32, (StopReason, u32)> {
             },
             Err(error) if is_not_found(error) => Wait::NotYet,
             Err(_) => Wait::Other,
-        }
-    });
+        },
+    );
     match active.with_report().await {
         Ok((_, report)) => Ok(report.attempts),
         Err(error) => Err((error.stop_reason(), error.attempts())),
@@ -117,8 +118,7 @@ async fn until_active(service: &Scripted) -> Result<u32, (StopReason, u32)> {
 #[tokio::test(start_paused = true)]
 async fn waiter_polls_until_the_table_is_active() {
     let missing = Answer::error("ResourceNotFoundException");
-    let service =
-        Scripted::new([missing, table("CREATING"), Answer::status(503), table("ACTIVE")]);
+    let service = Scripted::new([missing, table("CREATING"), Answer::status(503), table("ACTIVE")]);
     assert_eq!(until_active(&service).await, Ok(4));
     assert_eq!(service.starts_ms(), [0.0, 500.0, 1000.0, 1500.0]);
 }
@@ -139,13 +139,15 @@ async fn waiter_error_can_be_the_awaited_state() {
     let missing = Answer::error("ResourceNotFoundException");
     let service = Scripted::new([table("DELETING"), missing]);
     let client = client(&service);
-    let gone = wait(&POLL, || client.describe_table().table_name("orders").send(), |result| {
-        match result {
+    let gone = wait(
+        &POLL,
+        || client.describe_table().table_name("orders").send(),
+        |result| match result {
             Ok(_) => Wait::NotYet,
             Err(error) if is_not_found(error) => Wait::Done,
             Err(_) => Wait::Other,
-        }
-    });
+        },
+    );
     let error = gone.await.unwrap_err();
     assert_eq!((error.stop_reason(), error.attempts()), (StopReason::Succeeded, 2));
 }

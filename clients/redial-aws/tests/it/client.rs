@@ -287,7 +287,8 @@ async fn client_report_has_attempts_and_reason() {
 #[tokio::test(start_paused = true)]
 async fn client_operation_override_replaces_the_policy() {
     let (usual, special) = (RetryInterceptor::aws_2026(), RetryInterceptor::aws_2026());
-    let service = Scripted::new([Answer::throttled(), Answer::ok(), Answer::throttled(), Answer::ok()]);
+    let service =
+        Scripted::new([Answer::throttled(), Answer::ok(), Answer::throttled(), Answer::ok()]);
     let client = client(service.config(), &usual);
     let config = with_retries!(Config::builder(), special.clone());
     let list = client.list_tables().customize().config_override(config);

@@ -13,7 +13,9 @@ use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder as ConnBuilder;
 use redial::{Policy, StopReason, Throttle, ms, s};
-use redial_aws::{CallOptions, CallReport, RetryInterceptor, Wait, is_not_found, wait, with_retries};
+use redial_aws::{
+    CallOptions, CallReport, RetryInterceptor, Wait, is_not_found, wait, with_retries,
+};
 use redial_faults::proxy::{Fault, Handle, Proxy, Rule};
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
@@ -89,7 +91,8 @@ fn large() -> Bytes {
 async fn s3_object_is_stored_and_read_through_faults() {
     let server = server(quick(4)).await;
     server.proxy.requests([Fault::status(500), slow_down(), Fault::reset()]);
-    let put = server.client.put_object().bucket("shop").key("a").body(ByteStream::from_static(b"one"));
+    let put =
+        server.client.put_object().bucket("shop").key("a").body(ByteStream::from_static(b"one"));
     put.send().await.unwrap();
     assert_eq!(server.count("PUT"), 1 + 4, "the bucket, and four attempts");
     server.proxy.requests([Fault::close(), Fault::status(503), Fault::status(502)]);
@@ -101,7 +104,8 @@ async fn s3_object_is_stored_and_read_through_faults() {
 async fn s3_connection_that_is_refused_is_retried() {
     let server = server(quick(2_000)).await;
     server.proxy.refuse_connections().await;
-    let put = server.client.put_object().bucket("shop").key("a").body(ByteStream::from_static(b"one"));
+    let put =
+        server.client.put_object().bucket("shop").key("a").body(ByteStream::from_static(b"one"));
     let put = tokio::spawn(put.send());
     tokio::time::sleep(ms(40)).await;
     server.proxy.accept_connections().await;
@@ -118,7 +122,8 @@ async fn s3_body_in_memory_is_sent_again_from_its_start() {
     put.send().await.unwrap();
     assert!(server.read("a").await == body, "the object is complete");
     let record = server.proxy.record();
-    let uploads: Vec<_> = record.exchanges.iter().filter(|it| it.path.starts_with("/shop/a")).collect();
+    let uploads: Vec<_> =
+        record.exchanges.iter().filter(|it| it.path.starts_with("/shop/a")).collect();
     assert_eq!(uploads[2].request_bytes, body.len() as u64);
 }
 
@@ -159,10 +164,12 @@ async fn s3_streaming_body_gets_one_attempt() {
 async fn s3_lost_answer_of_a_put_is_repeated() {
     let server = server(quick(3)).await;
     server.proxy.requests([Fault::reset().after_upstream()]);
-    let put = server.client.put_object().bucket("shop").key("a").body(ByteStream::from_static(b"one"));
+    let put =
+        server.client.put_object().bucket("shop").key("a").body(ByteStream::from_static(b"one"));
     put.send().await.unwrap();
     let record = server.proxy.record();
-    let uploads: Vec<_> = record.exchanges.iter().filter(|it| it.path.starts_with("/shop/a")).collect();
+    let uploads: Vec<_> =
+        record.exchanges.iter().filter(|it| it.path.starts_with("/shop/a")).collect();
     assert_eq!(uploads.len(), 2);
     assert!(uploads.iter().all(|it| it.forwarded.is_some()), "the server saw both");
     assert_eq!(uploads[0].request_digest, uploads[1].request_digest);
@@ -207,13 +214,15 @@ async fn s3_waiter_waits_until_the_object_exists() {
         tokio::time::sleep(ms(100)).await;
         other.put_object().bucket("shop").key("a").body(Bytes::from("one").into()).send().await
     });
-    let exists = wait(&POLL, || client.head_object().bucket("shop").key("a").send(), |result| {
-        match result {
+    let exists = wait(
+        &POLL,
+        || client.head_object().bucket("shop").key("a").send(),
+        |result| match result {
             Ok(_) => Wait::Done,
             Err(error) if is_not_found(error) => Wait::NotYet,
             Err(_) => Wait::Other,
-        }
-    });
+        },
+    );
     let (head, report) = exists.with_report().await.unwrap();
     assert_eq!(head.content_length(), Some(3));
     assert!(report.attempts > 1, "{report:?}");

@@ -44,7 +44,8 @@ fn answer(attempt: &Value) -> Answer {
 
 fn assert_close(found: Duration, expected: &Value, what: &str) {
     let expected = time(expected);
-    let is_close = expected <= found + Duration::from_micros(1) && found <= expected + TOLERANCE * 3;
+    let is_close =
+        expected <= found + Duration::from_micros(1) && found <= expected + TOLERANCE * 3;
     assert!(is_close, "{what}: {found:?}, expected {expected:?}");
 }
 

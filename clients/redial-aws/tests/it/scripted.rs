@@ -55,7 +55,8 @@ impl Answer {
 
     /// A modeled error of DynamoDB.
     pub(crate) fn error(code: &str) -> Self {
-        let body = format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{code}","message":"no"}}"#);
+        let body =
+            format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{code}","message":"no"}}"#);
         Answer::new(End::Response { status: 400, headers: Vec::new(), body })
     }
 

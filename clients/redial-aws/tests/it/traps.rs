@@ -128,17 +128,16 @@ impl Intercept for CallsAnotherAfterAttempt {
     ) -> Result<(), BoxError> {
         let list = self.0.list_tables();
         tokio::task::block_in_place(|| {
-            tokio::runtime::Handle::current().block_on(list.send()).map(drop)
-        })?;
-        Ok(())
+            let listed = tokio::runtime::Handle::current().block_on(list.send());
+            listed.map(drop).map_err(BoxError::from)
+        })
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trap_call_between_decision_and_classifier_changes_nothing() {
-    let inner = Scripted::new(
-        [503, 200, 503, 200].map(Answer::status).into_iter().chain([Answer::ok()]),
-    );
+    let inner =
+        Scripted::new([503, 200, 503, 200].map(Answer::status).into_iter().chain([Answer::ok()]));
     let nested = client(inner.config(), &constant(ms(1), 3));
     let outer = Scripted::new([Answer::status(503), Answer::throttled(), Answer::ok()]);
     let config = with_retries!(outer.config(), constant(ms(30), 3));
