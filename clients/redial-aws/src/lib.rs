@@ -132,3 +132,8 @@ macro_rules! with_retries {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The examples of the page about this crate, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/aws.md")]
+struct Page;

@@ -26,8 +26,7 @@ pub(crate) fn dynamodb(root: &Path) -> Result<Vec<CommandLine>, String> {
     let root = root.canonicalize().map_err(|problem| format!("{}: {problem}", root.display()))?;
     let folder = root.join("target/dynamodb-local").display().to_string();
     let pom = "clients/redial-aws/dynamodb-local/pom.xml";
-    let install =
-        format!("mvn --batch-mode --quiet --file {pom} dependency:copy-dependencies");
+    let install = format!("mvn --batch-mode --quiet --file {pom} dependency:copy-dependencies");
     let install = CommandLine::new(&install)
         .arg("-DincludeScope=runtime")
         .arg(format!("-DoutputDirectory={folder}"))

@@ -54,6 +54,17 @@ async fn client_keeps_attempt_header_signature_and_body() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn client_clock_skew_is_corrected_for_the_retry() {
+    let skewed = Answer::error("InvalidSignatureException");
+    let skewed = skewed.header("date", "Wed, 01 Jan 2048 10:00:00 GMT");
+    let service = Scripted::new([skewed, Answer::ok()]);
+    put(&client(service.config(), &doubling(3))).await.unwrap();
+    let seen = service.seen();
+    assert!(!seen[0].date.starts_with("2048"), "{}", seen[0].date);
+    assert!(seen[1].date.starts_with("20480101T1000"), "{}", seen[1].date);
+}
+
+#[tokio::test(start_paused = true)]
 async fn client_error_of_the_last_attempt_is_returned() {
     let answers = [Answer::status(503), Answer::throttled()];
     let service = Scripted::new(answers);

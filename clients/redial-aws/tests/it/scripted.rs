@@ -95,6 +95,8 @@ pub(crate) struct Seen {
     pub(crate) at: Instant,
     pub(crate) attempt: String,
     pub(crate) signature: String,
+    /// The time that was signed.
+    pub(crate) date: String,
     pub(crate) body: Option<Vec<u8>>,
 }
 
@@ -186,6 +188,7 @@ impl HttpConnector for Scripted {
                 at: Instant::now(),
                 attempt: header("amz-sdk-request"),
                 signature: header("authorization"),
+                date: header("x-amz-date"),
                 body: request.body().bytes().map(<[u8]>::to_vec),
             });
             let number: usize = header("amz-sdk-request")

@@ -1,8 +1,12 @@
 //! Goal: what differs from the SDK's own standard mode, given the same answers. Method: both on the same
 //! scripted service. `docs/aws.md` has the results as a table.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition, TokenBucket};
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_smithy_types::retry::RetrySpec;
 use redial_aws::RetryInterceptor;
@@ -155,4 +159,44 @@ async fn side_by_side_default_delays_of_the_sdk_are_longer() {
         longest = longest.max(starts[2] - starts[0]);
     }
     assert!(longest > 150.0, "aws-2026 waits at most 50 ms and 100 ms: {longest}");
+    let service = Scripted::always(Answer::status(503));
+    let of_2026 = sdk(&service, rules_of_2026(), &TokenBucket::unlimited());
+    for _ in 0..20 {
+        let before = service.seen().len();
+        of_2026.list_tables().send().await.unwrap_err();
+        let starts = &service.starts_ms()[before..];
+        assert!(starts[1] - starts[0] <= 51.0 && starts[2] - starts[1] <= 101.0, "{starts:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn side_by_side_sdk_call_dropped_in_its_delay_keeps_its_tokens() {
+    // The other half is `client_dropped_during_a_delay_refunds_the_retry`.
+    let service = Scripted::always(Answer::throttled());
+    let quota = TokenBucket::builder().capacity(5).throttling_retry_cost(5).build();
+    let waiting = start_failing(&sdk(&service, RetryConfig::standard(), &quota), &service).await;
+    assert!(quota.is_empty());
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    assert!(quota.is_full(), "the client is gone, and its strategy with the permit");
+
+    let of_sdk = sdk(&service, RetryConfig::standard(), &quota);
+    let waiting = start_failing(&of_sdk, &service).await;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    assert!(quota.is_empty(), "as long as the client lives, the tokens are lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn side_by_side_sdk_waits_for_a_retry_that_comes_too_late() {
+    // The other half is `client_operation_timeout_of_the_sdk_is_known_to_the_policy`.
+    let service = Scripted::new([Answer::status(503)]);
+    let far = Duration::from_secs(1_000_000);
+    let late = RetryConfig::standard().with_initial_backoff(far).with_max_backoff(far);
+    let timeouts = TimeoutConfig::builder().operation_timeout(Duration::from_secs(2)).build();
+    let config = service.config().retry_config(late).timeout_config(timeouts);
+    let began = tokio::time::Instant::now();
+    let error = Client::from_conf(config.build()).list_tables().send().await.unwrap_err();
+    assert!(matches!(error, SdkError::TimeoutError(_)), "{error:?}");
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
 }
