@@ -7,7 +7,7 @@
 //! Invariant: a classifier gets a delay of its own call or none. The SDK also runs the classifiers before
 //! the attempt is complete, to find connections that must not be used again: nothing is there then.
 //!
-//! Whether there is a retry does not depend on this: the interceptor also tells the SDK in the config bag.
+//! Whether there is a retry does not depend on this: the interceptor sets that in the config bag.
 
 use std::cell::RefCell;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Goal: retries of S3 operations against a real server, whatever happens to the connection. Method: s3s-fs on
+//! Goal: retries of S3 operations against a real server, through failures of the connection. Method: s3s-fs on
 //! a loopback socket in this process, behind the fault proxy, in real time.
 
 use std::time::Duration;

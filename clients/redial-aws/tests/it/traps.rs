@@ -46,7 +46,6 @@ async fn trap_rules_of_2026_do_not_clamp_the_delay() {
 
 #[tokio::test(start_paused = true)]
 async fn trap_parallel_calls_of_one_client_decide_for_themselves() {
-    // One call of two fails for ever, with delays of its own; the hand-over must not mix them up.
     let service = Scripted::always(Answer::status(503).after(ms(1)));
     let decisions = Arc::new(AtomicU32::new(0));
     let seen = decisions.clone();
