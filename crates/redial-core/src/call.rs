@@ -422,6 +422,26 @@ impl<P: Deref<Target = Policy>> Call<P> {
         !self.counters.committed && !self.not_replayable
     }
 
+    /// When the retry that is scheduled starts; `None` if none is. One that starts at once has the
+    /// time of the last input.
+    ///
+    /// For drivers that wait outside the state machine. With a policy that charges after the
+    /// backoff, it is when the throttle is asked.
+    #[must_use]
+    pub const fn retry_at(&self) -> Option<Ns> {
+        match self.phase {
+            Phase::Retry { .. } => Some(self.timer_at),
+            Phase::StartNow => Some(self.last_input_at),
+            _ => None,
+        }
+    }
+
+    /// Whether the call waits for the answer of its strategy.
+    #[must_use]
+    pub const fn awaits_strategy(&self) -> bool {
+        matches!(self.phase, Phase::AwaitStrategy)
+    }
+
     /// Whether the call waits for a deferred answer of the throttle
     /// ([`Grant::Later`](crate::Grant::Later)).
     #[must_use]

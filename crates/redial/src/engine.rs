@@ -331,6 +331,25 @@ impl<'p> Engine<'p> {
         Poll::Ready(())
     }
 
+    /// Ends the call because its scheduled retry cannot be started.
+    pub(crate) fn decline_retry(&mut self, reason: StopReason, now: Ns) {
+        self.call.decline_retry(reason, now, &mut self.env);
+    }
+
+    /// Takes an answer that does not come in time as a refusal, for a driver that cannot wait for it.
+    pub(crate) fn refuse_pending_answer(&mut self, now: Ns) {
+        match self.pending_answer.take() {
+            None => {}
+            Some(PendingAnswer::Strategy(_)) => {
+                let later = "the strategy decides later, and this call cannot wait for it";
+                self.apply_decision(Decision::Fail(later.into()), now);
+            }
+            Some(PendingAnswer::Throttle(_)) => {
+                self.call.granted(Grant::Refused, now, &mut self.env);
+            }
+        }
+    }
+
     /// The details of the call, after its end.
     pub(crate) fn details(
         &mut self,

@@ -17,8 +17,8 @@
 //!
 //! - gRPC: `redial-grpc` is a tower layer with service configs, transparent retries and hedging as gRPC
 //!   defines them.
-//! - AWS: `redial-smithy` applies the standard retry mode of the AWS SDKs to your own calls. It does not
-//!   plug into the SDK yet.
+//! - AWS: `redial-aws` runs policies inside the clients of the AWS SDK; `redial-smithy` applies the standard
+//!   retry mode of the AWS SDKs to your own calls.
 //! - HTTP: there is no layer yet. The example of [`Retry::classify`] retries by status, and
 //!   [`docs/coming-from.md`][coming-from] compares the options of other libraries.
 //!
@@ -67,6 +67,7 @@
 //! | retry attempts that time out | [`Builder::retry_timeouts`] |
 //! | reconnect without end | [`Builder::forever`], [`Builder::reset_after`] |
 //! | use the delays in a loop of your own | [`Policy::delays`] |
+//! | decide inside a library that has its own loop and timers | [`external`] |
 //! | read a policy from JSON or TOML | `config` (feature `serde`) |
 //! | count calls, retries and stop reasons for a dashboard | `metrics` (feature `metrics`) |
 //! | record everything that a call did, and replay it | [`CallLog`] |
@@ -174,6 +175,7 @@ mod driver;
 mod engine;
 mod error;
 mod error_hook;
+pub mod external;
 mod future;
 mod keyed_budgets;
 #[cfg(feature = "metrics")]

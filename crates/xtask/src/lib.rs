@@ -6,6 +6,7 @@
 //! are tested without building anything.
 
 mod arguments;
+mod aws;
 mod command_line;
 mod disk;
 pub mod documents;

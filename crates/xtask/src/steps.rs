@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::arguments::Arguments;
+use crate::aws;
 use crate::command_line::CommandLine;
 use crate::features;
 use crate::languages;
@@ -145,6 +146,20 @@ pub(crate) const STEPS: &[Step] = &[
                 "--target-dir target/older-tonic"
             ))
         },
+    },
+    Step {
+        name: "aws",
+        why: "redial-aws: formatting, lints, documentation and tests with the SDK's clients",
+        when: When::Always,
+        needs: &[RUSTFMT, CLIPPY],
+        lines: |_| Ok(aws::checks()),
+    },
+    Step {
+        name: "aws-dynamodb",
+        why: "redial-aws retries calls of Amazon's DynamoDB Local through injected faults",
+        when: When::Always,
+        needs: &[languages::JAVA, languages::MAVEN],
+        lines: aws::dynamodb,
     },
     Step {
         name: "scenarios",

@@ -139,6 +139,17 @@ impl<P: Deref<Target = Policy>> Call<P> {
         self.check_invariants();
     }
 
+    /// Ends a call whose scheduled retry the driver cannot start, with the last failure as its
+    /// result. The tokens of that retry are refunded (decision P6). Without a scheduled retry,
+    /// nothing changes.
+    pub fn decline_retry(&mut self, reason: StopReason, now: Ns, env: &mut impl Environment) {
+        if self.retry_at().is_some() {
+            self.last_input_at = now;
+            self.finish(reason, self.failed_attempt, now, env);
+        }
+        self.check_invariants();
+    }
+
     /// Cancels the call on behalf of the application. This is never a failure (decision P6).
     pub fn cancel(&mut self, now: Ns, env: &mut impl Environment) {
         if self.end.is_none() {

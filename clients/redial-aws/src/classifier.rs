@@ -1,0 +1,51 @@
+//! The classifier: it gives the SDK the delay that the policy has decided.
+
+use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
+use aws_smithy_runtime_api::client::retries::classifiers::{
+    ClassifyRetry, RetryAction, RetryClassifierPriority, RetryReason,
+};
+use aws_smithy_types::retry::ErrorKind;
+
+use crate::handover;
+use crate::interceptor::RetryInterceptor;
+
+/// How far behind the SDK's last classifier this one runs: applications put theirs between them.
+const PRIORITY_DISTANCE: usize = 50;
+
+impl ClassifyRetry for RetryInterceptor {
+    /// Without the answers of the other classifiers there is nothing to add to.
+    fn classify_retry(&self, _context: &InterceptorContext) -> RetryAction {
+        RetryAction::NoActionIndicated
+    }
+
+    fn classify_retry_v2(
+        &self,
+        context: &InterceptorContext,
+        previous: &RetryAction,
+    ) -> RetryAction {
+        // An output is a success, and the call has ended for its policy.
+        if !context.is_failed() && previous.should_retry() {
+            return RetryAction::RetryForbidden;
+        }
+        let Some(delay) = handover::take(context) else { return RetryAction::NoActionIndicated };
+        // The kind is what a retry costs in the SDK's own quota, which does not apply.
+        let kind = match previous {
+            RetryAction::RetryIndicated(RetryReason::RetryableError { kind, .. }) => *kind,
+            _ => ErrorKind::TransientError,
+        };
+        RetryAction::retryable_error_with_explicit_delay(kind, delay)
+    }
+
+    fn name(&self) -> &'static str {
+        "RedialRetryInterceptor"
+    }
+
+    /// After all classifiers of the SDK, and those of the application with a usual priority.
+    fn priority(&self) -> RetryClassifierPriority {
+        let mut last = RetryClassifierPriority::transient_error_classifier();
+        for _ in 0..PRIORITY_DISTANCE {
+            last = RetryClassifierPriority::run_after(last);
+        }
+        last
+    }
+}

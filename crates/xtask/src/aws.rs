@@ -1,0 +1,52 @@
+//! The steps of `clients/redial-aws`, which is outside the workspace because the SDK needs a newer Rust.
+
+use std::path::Path;
+
+use crate::command_line::CommandLine;
+
+/// Both steps build here: the crates of the SDK are large.
+const TARGET: &str = "target/aws";
+
+const MANIFEST: &str = "clients/redial-aws/Cargo.toml";
+
+fn cargo(words: &str) -> CommandLine {
+    let line = format!("cargo {words} --locked --manifest-path {MANIFEST} --target-dir {TARGET}");
+    CommandLine::new(&line)
+}
+
+pub(crate) fn checks() -> Vec<CommandLine> {
+    let format = format!("cargo fmt --manifest-path {MANIFEST} --check");
+    let lints = cargo("clippy").arg("--all-targets").arg("--").arg("-D").arg("warnings");
+    let docs = cargo("doc").arg("--no-deps").env("RUSTDOCFLAGS", "-D warnings");
+    vec![CommandLine::new(&format), lints, cargo("test"), docs]
+}
+
+/// Installs DynamoDB Local and runs the test that needs it.
+pub(crate) fn dynamodb(root: &Path) -> Result<Vec<CommandLine>, String> {
+    let root = root.canonicalize().map_err(|problem| format!("{}: {problem}", root.display()))?;
+    let folder = root.join("target/dynamodb-local").display().to_string();
+    let pom = "clients/redial-aws/dynamodb-local/pom.xml";
+    let install = format!("mvn --batch-mode --quiet --file {pom} dependency:copy-dependencies");
+    let install = CommandLine::new(&install)
+        .arg("-DincludeScope=runtime")
+        .arg(format!("-DoutputDirectory={folder}"))
+        .downloads();
+    let test = cargo("test").arg("--test").arg("dynamodb_local").arg("--").arg("--include-ignored");
+    Ok(vec![install, test.env("REDIAL_DYNAMODB_LOCAL", &folder)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aws_steps_build_in_one_folder_below_target() {
+        let mut lines = checks();
+        lines.extend(dynamodb(&crate::root()).unwrap());
+        let texts: Vec<_> = lines.iter().map(ToString::to_string).collect();
+        let builds = texts.iter().filter(|line| line.contains("--target-dir target/aws"));
+        assert_eq!(builds.count(), 4, "{texts:?}");
+        assert!(texts[4].contains("target/dynamodb-local"), "{}", texts[4]);
+        assert!(texts[5].ends_with("--test dynamodb_local -- --include-ignored"), "{}", texts[5]);
+    }
+}
