@@ -8,5 +8,6 @@ mod interop;
 mod levels;
 mod loader;
 mod presets;
+mod run;
 mod scenario_files;
 mod temporary;
