@@ -1,5 +1,6 @@
 //! The command `redial`, as a library, so that its parts can be tested and used by other tools.
 //!
+//! - [`check`] finds the problems of service configs, policies and scenario files.
 //! - [`run`] runs a command until it works.
 //! - [`scenarios`] runs scenario files: retry behaviour as data.
 //! - [`faults`] runs scripted servers for clients in any language.
@@ -10,6 +11,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod color;
 pub mod demo;
 pub mod faults;

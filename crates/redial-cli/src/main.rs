@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use redial_cli::{demo, faults, manual, run, scenarios};
+use redial_cli::{check, demo, faults, manual, run, scenarios};
 
 /// Run, show and check retry behaviour.
 #[derive(Debug, Parser)]
@@ -19,6 +19,8 @@ struct Arguments {
 enum Command {
     /// Run a command until it works: backoff, timeouts, a retry budget that processes share.
     Run(run::Arguments),
+    /// Check service configs, policies and scenario files before they ship.
+    Check(check::Arguments),
     /// Run scenario files: a policy, its inputs and the expected behaviour.
     Scenarios(scenarios::Arguments),
     /// Run a fault server: a scripted server for clients in any language.
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     let mut err = BufWriter::new(io::stderr());
     let done = match command {
         Command::Run(arguments) => Ok(run::run(&arguments)),
+        Command::Check(arguments) => check::run(&arguments, &mut out, &mut err),
         Command::Scenarios(arguments) => scenarios::run(&arguments, &mut out, &mut err),
         Command::Faults(arguments) => faults::run(&arguments, &mut out, &mut err),
         Command::Demo => demo(&mut out).map(|()| 0),

@@ -2,6 +2,7 @@
 //!
 //! `tcp` is a separate binary: it runs in real time and needs the machine for itself.
 
+mod check;
 mod command;
 mod faults;
 mod interop;
