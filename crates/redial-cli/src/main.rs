@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use redial_cli::{check, demo, faults, manual, run, scenarios};
+use redial_cli::{check, demo, explain, faults, manual, replay, run, scenarios};
 
 /// Run, show and check retry behaviour.
 #[derive(Debug, Parser)]
@@ -21,6 +21,10 @@ enum Command {
     Run(run::Arguments),
     /// Check service configs, policies and scenario files before they ship.
     Check(check::Arguments),
+    /// Replay a recorded call log: to the same decisions, or under another policy.
+    Replay(replay::Arguments),
+    /// Explain a recorded call log in words.
+    Explain(explain::Arguments),
     /// Run scenario files: a policy, its inputs and the expected behaviour.
     Scenarios(scenarios::Arguments),
     /// Run a fault server: a scripted server for clients in any language.
@@ -44,6 +48,8 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Run(arguments) => Ok(run::run(&arguments)),
         Command::Check(arguments) => check::run(&arguments, &mut out, &mut err),
+        Command::Replay(arguments) => replay::run(&arguments, columns(), &mut out, &mut err),
+        Command::Explain(arguments) => explain::run(&arguments, columns(), &mut out, &mut err),
         Command::Scenarios(arguments) => scenarios::run(&arguments, &mut out, &mut err),
         Command::Faults(arguments) => faults::run(&arguments, &mut out, &mut err),
         Command::Demo => demo(&mut out).map(|()| 0),

@@ -19,6 +19,7 @@ mod signals;
 
 use std::convert::Infallible;
 use std::io;
+use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,6 +30,7 @@ use redial::{Attempt, CallLog, Directive, Event, Policy, Report};
 pub use arguments::{Arguments, Attempts, BackoffKind, StdinMode, StdoutMode};
 pub use exit_codes::ExitList;
 
+use crate::log_file::policy_beside;
 use exit::{Exit, ExitRules, Patterns};
 use gate::Gate;
 use output::Stream;
@@ -53,7 +55,12 @@ pub fn run(arguments: &Arguments) -> u8 {
 }
 
 fn try_run(arguments: &Arguments) -> Result<u8, String> {
-    let (policy, budget) = policy::build(arguments)?;
+    let config = policy::config(arguments)?;
+    let (policy, budget) = policy::build(arguments, &config)?;
+    if let Some(path) = &arguments.log {
+        let text = serde_json::to_string_pretty(&config).map_err(|error| error.to_string())?;
+        write(&policy_beside(path), &format!("{text}\n"))?;
+    }
     let program = Program {
         command: arguments.command.clone(),
         input: input::Input::new(arguments),
@@ -71,6 +78,11 @@ fn try_run(arguments: &Arguments) -> Result<u8, String> {
     // A thread may still wait for input.
     runtime.shutdown_background();
     code
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text)
+        .map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }
 
 fn output_mode(arguments: &Arguments) -> OutputMode {
@@ -112,8 +124,7 @@ async fn drive(arguments: &Arguments, policy: &Policy, shared: &Arc<Shared>) -> 
     shared.release_output(Stream::Out);
     let ended = Ended { report: report.as_ref(), elapsed, shared, call_log: &call_log, signal };
     if let Some(path) = &arguments.log {
-        std::fs::write(path, ended.annotated_log().to_json_lines())
-            .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+        write(path, &ended.annotated_log().to_json_lines())?;
     }
     if arguments.json {
         eprintln!("{}", ended.json());

@@ -135,7 +135,8 @@ pub struct Arguments {
     /// Print a report as one line of JSON on standard error at the end.
     #[arg(long, help_heading = "Report")]
     pub json: bool,
-    /// Write the call log to a file, for `redial replay` and `redial explain`.
+    /// Write the call log to a file, and the policy beside it to FILE.policy.json, for `redial replay`
+    /// and `redial explain`.
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     pub log: Option<PathBuf>,
     /// Do not print why the command was given up.

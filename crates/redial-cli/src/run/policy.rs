@@ -26,8 +26,10 @@ pub(super) type Throttle = Option<Arc<dyn Bucket + Send + Sync>>;
 ///
 /// # Errors
 /// What is wrong, and what to write instead.
-pub(super) fn build(arguments: &Arguments) -> Result<(Policy, Throttle), String> {
-    let config = config(arguments)?;
+pub(super) fn build(
+    arguments: &Arguments,
+    config: &PolicyConfig,
+) -> Result<(Policy, Throttle), String> {
     if config.hedge.is_some() {
         return Err("hedge: a command is not run twice at the same time; remove it from the \
                     policy file"
@@ -35,7 +37,7 @@ pub(super) fn build(arguments: &Arguments) -> Result<(Policy, Throttle), String>
     }
     let policy = config.policy().map_err(|error| error.to_string())?;
     let throttle = match &arguments.budget {
-        None => throttle(&config)?,
+        None => throttle(config)?,
         Some(name) => {
             let parameters = RetryBudget::try_new(arguments.budget_reserve, arguments.budget_ratio)
                 .and_then(|budget| budget.try_per_second(arguments.budget_per_second))
@@ -48,7 +50,11 @@ pub(super) fn build(arguments: &Arguments) -> Result<(Policy, Throttle), String>
     Ok((policy, throttle))
 }
 
-fn config(arguments: &Arguments) -> Result<PolicyConfig, String> {
+/// The policy as data.
+///
+/// # Errors
+/// What is wrong, and what to write instead.
+pub(super) fn config(arguments: &Arguments) -> Result<PolicyConfig, String> {
     let mut config = match &arguments.policy {
         Some(path) => policy_file::open(path)?,
         None => {

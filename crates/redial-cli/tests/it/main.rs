@@ -9,6 +9,7 @@ mod interop;
 mod levels;
 mod loader;
 mod presets;
+mod replay;
 mod run;
 mod scenario_files;
 mod temporary;
