@@ -18,7 +18,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a command until it works: backoff, timeouts, a retry budget that processes share.
-    Run(run::Arguments),
+    Run(Box<run::Arguments>),
     /// Check service configs, policies and scenario files before they ship.
     Check(check::Arguments),
     /// Replay a recorded call log: to the same decisions, or under another policy.

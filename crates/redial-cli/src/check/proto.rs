@@ -8,8 +8,8 @@ use std::path::Path;
 
 use jsonc_parser::ast::Value;
 use prost::Message;
-use prost_types::FileDescriptorSet;
 use prost_types::method_options::IdempotencyLevel;
+use prost_types::{FileDescriptorSet, MethodOptions};
 use redial_service_config::{MethodPolicy, ServiceConfig};
 
 use super::Finding;
@@ -66,7 +66,7 @@ impl Services {
                 let package = proto.package();
                 let dot = if package.is_empty() { "" } else { "." };
                 let methods = service.method.iter().map(|method| {
-                    let level = method.options.as_ref().map(|it| it.idempotency_level());
+                    let level = method.options.as_ref().map(MethodOptions::idempotency_level);
                     let idempotency = match level {
                         Some(IdempotencyLevel::Idempotent) => Idempotency::Idempotent,
                         Some(IdempotencyLevel::NoSideEffects) => Idempotency::NoSideEffects,
@@ -109,7 +109,8 @@ fn unknown_name(name: &Value<'_>, services: &Services) -> Option<Finding> {
         );
         let finding = Finding::error("unknown-service", range(service), text).path(called);
         return Some(
-            finding.help(service_help(called, known.keys().map(String::as_str).collect())),
+            finding
+                .help(service_help(called, &known.keys().map(String::as_str).collect::<Vec<_>>())),
         );
     };
     let method = &field(name, "method")?.value;
@@ -130,13 +131,13 @@ fn unknown_name(name: &Value<'_>, services: &Services) -> Option<Finding> {
     })
 }
 
-fn service_help(called: &str, names: Vec<&str>) -> String {
+fn service_help(called: &str, names: &[&str]) -> String {
     // The package is often forgotten.
     let last = |name: &str| name.rsplit('.').next().unwrap_or("").to_owned();
     let same = names.iter().find(|name| last(name).eq_ignore_ascii_case(&last(called)));
-    match same.copied().or_else(|| nearest(called, &names)) {
+    match same.copied().or_else(|| nearest(called, names)) {
         Some(near) => format!("did you mean {near:?}?"),
-        None => format!("its services are {}", listed(&names)),
+        None => format!("its services are {}", listed(names)),
     }
 }
 
