@@ -2,6 +2,7 @@
 //!
 //! `tcp` is a separate binary: it runs in real time and needs the machine for itself.
 
+mod check;
 mod command;
 mod faults;
 mod faults_proxy;
@@ -9,5 +10,7 @@ mod interop;
 mod levels;
 mod loader;
 mod presets;
+mod replay;
+mod run;
 mod scenario_files;
 mod temporary;
