@@ -6,7 +6,11 @@
 //!
 //! - [`grpc`] is an HTTP/2 server that answers the attempts of gRPC calls from a script. The
 //!   command `redial faults grpc` runs it for clients in any language.
+//! - [`couchbase`] (feature `couchbase`) is a cluster of Couchbase's KV service that answers from a
+//!   script. The command `redial faults couchbase` runs it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "couchbase")]
+pub mod couchbase;
 pub mod grpc;
