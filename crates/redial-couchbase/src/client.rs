@@ -164,6 +164,7 @@ impl Client {
             address: endpoint.address.clone(),
             is_connected: endpoint.ready().is_some(),
             circuit_breaker: endpoint.breaker.state(),
+            connect_error: endpoint.connect_error().map(|error| error.to_string()),
         };
         self.cluster().endpoints().iter().map(status).collect()
     }
@@ -214,6 +215,8 @@ pub struct EndpointStatus {
     pub is_connected: bool,
     /// The state of its circuit breaker.
     pub circuit_breaker: CircuitBreakerState,
+    /// Why the last attempt to connect failed; `None` once it is connected.
+    pub connect_error: Option<String>,
 }
 
 /// Polls the cluster configuration at an interval.

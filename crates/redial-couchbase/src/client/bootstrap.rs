@@ -63,7 +63,7 @@ pub(crate) enum ConnectError {
     Timeout,
 }
 
-impl RetryableError for ConnectError {
+impl RetryableError for Arc<ConnectError> {
     fn failure(&self) -> Option<Failure> {
         Some(reason::failure(reason::SOCKET_NOT_AVAILABLE))
     }

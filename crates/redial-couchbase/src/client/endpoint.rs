@@ -35,6 +35,8 @@ pub(crate) struct Endpoint {
     /// for the cluster configuration, so each of them follows the topology.
     status: TopologyConnection,
     task: OnceLock<AbortHandle>,
+    /// Why the last attempt to connect failed.
+    connect_error: ArcSwapOption<ConnectError>,
 }
 
 impl Endpoint {
@@ -46,6 +48,7 @@ impl Endpoint {
             ready: ArcSwapOption::empty(),
             status: cluster.terminal.connect(),
             task: OnceLock::new(),
+            connect_error: ArcSwapOption::empty(),
         });
         let task = tokio::spawn(stay_connected(endpoint.clone(), cluster.clone()));
         // The cell is empty: it was made above.
@@ -59,6 +62,11 @@ impl Endpoint {
             task.abort();
         }
         self.ready.store(None);
+    }
+
+    /// Why the endpoint is not connected, if an attempt to connect failed.
+    pub(crate) fn connect_error(&self) -> Option<Arc<ConnectError>> {
+        self.connect_error.load_full()
     }
 
     /// The connection, if there is one.
@@ -83,6 +91,7 @@ async fn stay_connected(endpoint: Arc<Endpoint>, cluster: Arc<Cluster>) {
         }
         let ready = Arc::new(ReadyConnection { connection, collections });
         endpoint.ready.store(Some(ready.clone()));
+        endpoint.connect_error.store(None);
         if cluster.apply(topology, &endpoint) == Membership::Removed {
             return;
         }
@@ -101,11 +110,19 @@ pub(crate) enum Membership {
     Removed,
 }
 
-async fn connect(endpoint: &Endpoint, cluster: &Cluster) -> Result<Bootstrapped, ConnectError> {
+async fn connect(
+    endpoint: &Endpoint,
+    cluster: &Cluster,
+) -> Result<Bootstrapped, Arc<ConnectError>> {
     let (options, address) = (&cluster.options, &endpoint.address);
     let connecting = bootstrap::connect(options, address, &cluster.terminal, &endpoint.status);
-    match tokio::time::timeout(options.connect_timeout, connecting).await {
+    let connected = match tokio::time::timeout(options.connect_timeout, connecting).await {
         Ok(result) => result,
         Err(_) => Err(ConnectError::Timeout),
-    }
+    };
+    connected.map_err(|error| {
+        let error = Arc::new(error);
+        endpoint.connect_error.store(Some(error.clone()));
+        error
+    })
 }

@@ -139,6 +139,13 @@ impl ClientOptions {
         ClientOptions { protocol: Protocol::Memcached, ..options }
     }
 
+    /// Sets the bucket.
+    #[must_use]
+    pub fn bucket(mut self, name: impl Into<String>) -> Self {
+        self.bucket = name.into();
+        self
+    }
+
     /// The user name and password. Without them the client does not authenticate.
     #[must_use]
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
