@@ -3,6 +3,7 @@
 //! The first line of standard output is the address, so that a test that starts the command knows
 //! where to connect. Then one line follows for each stream as it ends.
 
+mod couchbase;
 mod line;
 mod script;
 
@@ -41,6 +42,11 @@ enum Faults {
     /// order of arrival. This is a test double, not a real server.
     #[command(after_long_help = SCRIPT_HELP)]
     Grpc(GrpcArguments),
+    /// A Couchbase cluster that fails on demand: statuses, closed connections, moved vbuckets.
+    ///
+    /// The first line of its output has the addresses of its nodes. It speaks the KV protocol and keeps
+    /// documents in memory. This is a test double, not a real server.
+    Couchbase(couchbase::Arguments),
 }
 
 /// An example script, so that the help text is enough to start.
@@ -99,7 +105,10 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// The output cannot be written, or there is no runtime.
 pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    let Faults::Grpc(arguments) = &arguments.faults;
+    let arguments = match &arguments.faults {
+        Faults::Grpc(arguments) => arguments,
+        Faults::Couchbase(arguments) => return couchbase::run(arguments, out, err),
+    };
     let server = match server(arguments) {
         Ok(server) => server,
         Err(diagnostics) => {

@@ -47,6 +47,12 @@ pub(super) fn script(path: &str) -> Result<Server, Vec<Diagnostic>> {
     serde_json::from_str(source.text()).map_err(|error| vec![diagnostic(&source, 0, &error)])
 }
 
+/// The script of a Couchbase cluster.
+pub(super) fn couchbase(path: &str) -> Result<redial_faults::couchbase::Script, Vec<Diagnostic>> {
+    let source = read(path, SCRIPT_BYTES_MAX)?;
+    serde_json::from_str(source.text()).map_err(|error| vec![diagnostic(&source, 0, &error)])
+}
+
 /// The attempts of a scenario: its calls by number, and in turn for requests that name none.
 pub(super) fn scenario(path: &str, name: &str) -> Result<Script, Vec<Diagnostic>> {
     let source = read(path, FILE_BYTES_MAX)?;

@@ -4,6 +4,7 @@
 
 mod command;
 mod faults;
+mod faults_couchbase;
 mod interop;
 mod levels;
 mod loader;

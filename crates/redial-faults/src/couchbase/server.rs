@@ -156,6 +156,12 @@ impl Handle {
         self.shared.lock().addresses[node].clone()
     }
 
+    /// Host and port of each node.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<(String, u16)> {
+        self.shared.lock().addresses.clone()
+    }
+
     /// Opens a connection to a node on a pipe.
     ///
     /// # Errors
