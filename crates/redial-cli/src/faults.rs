@@ -3,6 +3,7 @@
 //! The first line of standard output is the address, so that a test that starts the command knows
 //! where to connect. Then one line follows for each stream or request as it ends.
 
+mod couchbase;
 mod line;
 mod proxy;
 mod script;
@@ -49,6 +50,11 @@ enum Faults {
     /// which it listens. Without a script it passes everything, and prints what passed.
     #[command(after_long_help = proxy::SCRIPT_HELP)]
     Proxy(proxy::ProxyArguments),
+    /// A Couchbase cluster that fails on demand: statuses, closed connections, moved vbuckets.
+    ///
+    /// The first line of its output has the addresses of its nodes. It speaks the KV protocol and keeps
+    /// documents in memory. This is a test double, not a real server.
+    Couchbase(couchbase::Arguments),
 }
 
 /// An example script, so that the help text is enough to start.
@@ -117,6 +123,10 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
         },
         Faults::Proxy(arguments) => match arguments.proxy() {
             Ok(proxy) => return runtime.block_on(proxy::serve(proxy, arguments, out, err)),
+            Err(diagnostics) => diagnostics,
+        },
+        Faults::Couchbase(arguments) => match arguments.script() {
+            Ok(script) => return runtime.block_on(couchbase::serve(script, arguments, out, err)),
             Err(diagnostics) => diagnostics,
         },
     };

@@ -36,6 +36,7 @@ pub(crate) struct Step {
 const RUSTFMT: Need = Need::Component { name: "rustfmt", command: "fmt" };
 const CLIPPY: Need = Need::Component { name: "clippy", command: "clippy" };
 const VALGRIND: Need = Need::Program { name: "valgrind", package: "valgrind" };
+const MEMCACHED: Need = Need::Program { name: "memcached", package: "memcached" };
 const CARGO_DENY: Need = Need::CargoTool { name: "cargo-deny", version: "0.20.2" };
 const CARGO_MUTANTS: Need = Need::CargoTool { name: "cargo-mutants", version: "27.1.0" };
 
@@ -225,6 +226,20 @@ pub(crate) const STEPS: &[Step] = &[
         lines: languages::node,
     },
     Step {
+        name: "couchbase-memcached",
+        why: "the Couchbase client's frames are understood by memcached",
+        when: When::Always,
+        needs: &[MEMCACHED],
+        lines: |_| Ok(vec![couchbase_test("memcached")]),
+    },
+    Step {
+        name: "couchbase-mock",
+        why: "the Couchbase client retries as designed against CouchbaseMock and its faults",
+        when: When::Always,
+        needs: &[languages::JAVA, languages::MAVEN],
+        lines: couchbase_mock,
+    },
+    Step {
         name: "swaps",
         why: "replacing the service config a million times leaks no memory",
         when: When::Long,
@@ -359,6 +374,28 @@ pub(crate) fn list(steps: &[Step]) -> String {
 
 fn line(words: &str) -> Result<Vec<CommandLine>, String> {
     Ok(vec![CommandLine::new(words)])
+}
+
+/// Tests of the Couchbase client that need an installed server; `cargo test` ignores them.
+fn couchbase_test(name: &str) -> CommandLine {
+    CommandLine::new("cargo test --package redial-couchbase --features client --test")
+        .arg(name)
+        .arg("--")
+        .arg("--ignored")
+        // Each test starts a server of its own.
+        .arg("--test-threads=1")
+}
+
+fn couchbase_mock(root: &Path) -> Result<Vec<CommandLine>, String> {
+    let root = root.canonicalize().map_err(|problem| format!("{}: {problem}", root.display()))?;
+    let folder = root.join("target/couchbase/mock");
+    let fetch = "mvn --batch-mode --quiet --file interop/couchbase/pom.xml";
+    let fetch = CommandLine::new(fetch)
+        .arg("dependency:copy-dependencies")
+        .arg(format!("-DoutputDirectory={}", folder.display()))
+        .downloads();
+    let jar = folder.join("CouchbaseMock-1.5.27.jar").display().to_string();
+    Ok(vec![fetch, couchbase_test("mock").env("REDIAL_COUCHBASE_MOCK", &jar)])
 }
 
 fn loom(words: &str) -> CommandLine {

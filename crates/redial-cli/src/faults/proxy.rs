@@ -62,7 +62,7 @@ pub(super) struct ProxyArguments {
 impl ProxyArguments {
     pub(super) fn proxy(&self) -> Result<Proxy, Vec<Diagnostic>> {
         let mut script = match &self.script {
-            Some(path) => script::proxy(path)?,
+            Some(path) => script::script(path)?,
             None => redial_faults::proxy::Script::new(),
         };
         if let Some(seed) = self.seed {

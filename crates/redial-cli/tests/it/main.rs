@@ -5,6 +5,7 @@
 mod check;
 mod command;
 mod faults;
+mod faults_couchbase;
 mod faults_proxy;
 mod interop;
 mod levels;
