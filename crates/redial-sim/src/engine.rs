@@ -74,6 +74,13 @@ impl Kind {
 pub(crate) struct Throttles(Vec<Buckets>);
 
 impl Throttles {
+    /// Whether the throttles of a policy can be built.
+    pub(crate) fn check(simulation: &Simulation, variant: &Variant) -> Result<(), PolicyError> {
+        let hops = 0..simulation.services.len();
+        hops.map(|hop| variant.policy_of(caller(simulation, hop).0).throttle())
+            .try_for_each(|throttle| Buckets::new(throttle, 1).map(drop))
+    }
+
     pub(crate) fn new(simulation: &Simulation, variant: &Variant) -> Result<Self, PolicyError> {
         let hops = 0..simulation.services.len();
         let new = |hop| {

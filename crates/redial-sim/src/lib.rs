@@ -21,7 +21,8 @@
 //! # Ok::<(), redial_sim::Error>(())
 //! ```
 //!
-//! - [`Simulation`] describes an experiment.
+//! - [`Simulation`] describes an experiment; [`file`] reads it from TOML or JSON, and [`scenarios`]
+//!   has ready-made ones.
 //! - [`Simulation::run`] runs it, and [`sweep`] runs many, both on all cores. The same seed gives the
 //!   same result on every platform.
 //! - [`Report`] has the figures, the time series and a sentence per policy. It is serializable.
@@ -40,11 +41,13 @@ mod distribution;
 mod engine;
 mod error;
 mod event_queue;
+pub mod file;
 pub mod limits;
 mod model;
 mod recovery;
 mod report;
 mod run;
+pub mod scenarios;
 mod suggest;
 mod verdict;
 

@@ -2,9 +2,11 @@
 
 mod common;
 mod contention;
+mod files;
 mod independent_failures;
 mod layers;
 mod metastability;
 mod overload;
+mod scenarios;
 mod tail_latency;
 mod throttles;
