@@ -1,10 +1,13 @@
 //! Distributions of durations: service times, network delays and think times.
 //!
-//! A draw uses the logarithms and exponentials of `libm`, not those of the platform: the same seed
-//! gives the same durations everywhere.
+//! Exponentials are those of `libm` rather than of the platform, so that a seed gives the same durations
+//! on (almost) every platform: the rare tails of `rand_distr` may differ in the last digit.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
+use rand_core::TryRng;
+use rand_distr::{Distribution as _, Exp1, StandardNormal};
 use redial_core::{Ns, Random, ns};
 
 /// The largest number of samples, histogram buckets or parts of a mixture.
@@ -255,25 +258,41 @@ impl Sampler {
     }
 }
 
-/// An exponential draw; the draw of 0 is the mean of the smallest cell, not infinity.
+/// An exponential draw.
 #[inline]
 pub(crate) fn exponential(mean: f64, random: &mut Random) -> Ns {
-    (-mean * libm::log(1.0 - random.draw())) as Ns
+    let draw: f64 = Exp1.sample(&mut Source(random));
+    (mean * draw) as Ns
 }
 
-/// A standard normal draw (Marsaglia's polar method, without the second value, so that the state is
-/// the generator's alone).
+/// A standard normal draw.
+#[inline]
 fn normal(random: &mut Random) -> f64 {
-    // Accepted with probability 0.79; after 64 rejections in a row, which do not happen, the mean.
-    for _ in 0..64 {
-        let x = 2.0 * random.draw() - 1.0;
-        let y = 2.0 * random.draw() - 1.0;
-        let square = x * x + y * y;
-        if square < 1.0 && square > 0.0 {
-            return x * (-2.0 * libm::log(square) / square).sqrt();
-        }
+    StandardNormal.sample(&mut Source(random))
+}
+
+/// The generator of this project as a source for the distributions of `rand_distr`.
+struct Source<'r>(&'r mut Random);
+
+impl TryRng for Source<'_> {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        Ok((self.0.bits() >> 32) as u32)
     }
-    0.0
+
+    #[inline]
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        Ok(self.0.bits())
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        for chunk in bytes.chunks_mut(8) {
+            let word = self.0.bits().to_le_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! is repeated is decided by [`redial_core::Call`] alone, with the same lazy start as the drivers of
 //! `redial` ([`FirstAttempt`](redial_core::FirstAttempt)): `calls.rs` carries out its commands.
 //!
-//! Invariant: a call has at most one timer in the queue, at [`Call::wake_at`](redial_core::Call::wake_at).
+//! Invariant: a call has at most one timer, at [`Call::wake_at`](redial_core::Call::wake_at).
 
 mod buckets;
 mod calls;
@@ -17,7 +17,9 @@ use slab::Slab;
 
 pub(crate) use buckets::Buckets;
 pub(crate) use metrics::{Interval, Metrics, ServiceCounts};
-use state::{CallState, Condition, FullCall, Hop, NONE, Request, ServerState, ServiceState};
+use state::{
+    CallState, Condition, FirstTimers, FullCall, Hop, NONE, Request, ServerState, ServiceState,
+};
 
 use crate::distribution::{Sampler, exponential};
 use crate::error::Error;
@@ -31,12 +33,12 @@ use crate::model::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
-    /// The next call of a client.
-    Arrival,
     /// A client has waited between two calls.
     ClientReady,
     /// The timer of a call.
     Wake,
+    /// The timer of the first attempts of a hop.
+    FirstTimer,
     /// A request reaches its server.
     Deliver,
     /// A worker is done with a request.
@@ -53,9 +55,9 @@ enum Kind {
 
 impl Kind {
     const ALL: [Kind; 9] = [
-        Kind::Arrival,
         Kind::ClientReady,
         Kind::Wake,
+        Kind::FirstTimer,
         Kind::Deliver,
         Kind::Done,
         Kind::Write,
@@ -134,7 +136,9 @@ pub(crate) struct Engine<'a> {
     machines: Slab<FullCall<'a>>,
     requests: Slab<Request>,
     streams: Streams,
-    /// The mean time between two arrivals, in nanoseconds; 0 without arrivals.
+    /// When the next client calls, and the mean time between two arrivals in nanoseconds; `NEVER` and
+    /// 0 without arrivals. Not in the queue: half of all events are arrivals.
+    next_arrival: Ns,
     arrival_every: f64,
     load: f64,
     think_time: Option<Sampler>,
@@ -168,6 +172,7 @@ impl<'a> Engine<'a> {
                 deadline: rules.deadline.map_or(NEVER, ns),
                 attempt_timeout: rules.attempt_timeout.map_or(NEVER, ns),
                 stops_nested: variant.nested_retries == NestedRetries::Stopped,
+                first_timers: FirstTimers::default(),
             }
         });
         let (services, servers) = services(simulation, variant);
@@ -185,6 +190,7 @@ impl<'a> Engine<'a> {
             machines: Slab::new(),
             requests: Slab::new(),
             streams: Streams::new(seed),
+            next_arrival: NEVER,
             arrival_every: 0.0,
             load: 1.0,
             think_time: None,
@@ -213,7 +219,7 @@ impl<'a> Engine<'a> {
             }
             Load::Burst { at } => {
                 self.calls_left = self.calls_left.min(u64::from(self.simulation.clients.count));
-                self.queue.push(ns(*at), Kind::Arrival.of(0));
+                self.next_arrival = ns(*at);
             }
             Load::Closed { think_time } => {
                 let sampler = Sampler::new(think_time);
@@ -228,6 +234,7 @@ impl<'a> Engine<'a> {
 
     fn schedule_arrival(&mut self) {
         if self.load <= 0.0 {
+            self.next_arrival = NEVER;
             return;
         }
         let mean = self.arrival_every / self.load;
@@ -235,17 +242,24 @@ impl<'a> Engine<'a> {
             Load::Poisson { .. } => exponential(mean, &mut self.streams.arrivals),
             _ => mean as Ns,
         };
-        self.queue.push(self.now.saturating_add(after), Kind::Arrival.of(0));
+        self.next_arrival = self.now.saturating_add(after);
     }
 
     /// Runs to the end. `progress` is called at the end of each interval with the share that is done.
     pub(crate) fn run(mut self, progress: &dyn Fn(f64)) -> Result<Metrics, Error> {
-        while let Some((time, payload)) = self.queue.pop(self.end) {
-            self.metrics.events += 1;
-            if time != self.now {
-                (self.now, self.same_time) = (time, 0);
+        loop {
+            // At the same moment, other events come before an arrival.
+            match self.queue.pop(self.end.min(self.next_arrival)) {
+                Some((time, payload)) => {
+                    self.advance(time);
+                    self.handle(payload, progress);
+                }
+                None if self.next_arrival <= self.end => {
+                    self.advance(self.next_arrival);
+                    self.arrival();
+                }
+                None => break,
             }
-            self.handle(payload, progress);
             if let Some(failure) = self.failure.take() {
                 return Err(failure);
             }
@@ -258,12 +272,20 @@ impl<'a> Engine<'a> {
     }
 
     #[inline]
+    fn advance(&mut self, time: Ns) {
+        self.metrics.events += 1;
+        if time != self.now {
+            (self.now, self.same_time) = (time, 0);
+        }
+    }
+
+    #[inline]
     fn handle(&mut self, payload: u64, progress: &dyn Fn(f64)) {
         let index = payload as u32;
         match Kind::ALL[(payload >> 32) as usize] {
-            Kind::Arrival => self.arrival(),
             Kind::ClientReady => self.client_call(index),
             Kind::Wake => self.wake(index),
+            Kind::FirstTimer => self.first_timers_due(index as usize),
             Kind::Deliver => self.deliver(index),
             Kind::Done => self.work_done(index),
             Kind::Write => self.write(index),
@@ -279,6 +301,7 @@ impl<'a> Engine<'a> {
     fn arrival(&mut self) {
         let count = self.simulation.clients.count;
         if let Load::Burst { .. } = self.simulation.clients.load {
+            self.next_arrival = NEVER;
             for client in 0..count {
                 self.client_call(client);
             }

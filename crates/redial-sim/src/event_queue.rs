@@ -134,6 +134,11 @@ impl EventQueue {
         }
     }
 
+    /// Whether another event of the current time is pending.
+    pub(crate) const fn is_due(&self) -> bool {
+        self.occupied[0] & 1 << (self.now % SLOTS as u64) != 0
+    }
+
     /// The level and slot of an event at this time.
     #[inline]
     fn place(&self, time: Ns) -> (usize, usize) {
@@ -225,6 +230,17 @@ mod tests {
         assert_eq!(queue.pop(Ns::MAX - 1), None);
         assert_eq!(queue.pop(Ns::MAX), Some((Ns::MAX, 2)));
         assert_eq!((queue.pop(Ns::MAX), queue.now()), (None, Ns::MAX));
+    }
+
+    #[test]
+    fn event_queue_knows_whether_more_is_due() {
+        let mut queue = EventQueue::new();
+        for payload in 0..2 {
+            queue.push(5_000_000, payload);
+        }
+        queue.push(5_000_001, 2);
+        let due = [(); 3].map(|()| (queue.pop(Ns::MAX).map(|it| it.1), queue.is_due()));
+        assert_eq!(due, [(Some(0), true), (Some(1), false), (Some(2), false)]);
     }
 
     #[derive(Clone, Debug)]

@@ -24,7 +24,7 @@
 //! - [`Simulation`] describes an experiment; [`file`] reads it from TOML or JSON, and [`scenarios`]
 //!   has ready-made ones.
 //! - [`Simulation::run`] runs it, and [`sweep`] runs many, both on all cores. The same seed gives the
-//!   same result on every platform.
+//!   same result.
 //! - [`Report`] has the figures, the time series and a sentence per policy. It is serializable.
 //!
 //! # Limits of the model

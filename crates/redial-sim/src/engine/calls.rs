@@ -43,7 +43,11 @@ impl<'a> Engine<'a> {
         if let Some(first) = first {
             self.calls[id as usize].machine = Machine::First(first);
             self.send(id, Start { slot: 0, attempt: 1, number: 1 });
-            self.arm(id, first.wake_at(policy));
+            if params.deadline.is_some() {
+                self.arm(id, first.wake_at(policy));
+            } else {
+                self.arm_first(id, hop, policy.first_wake_at(self.now));
+            }
         } else {
             let mut env = self.environment(hop, caller);
             let call = Call::begin(policy, params, self.now, &mut env);
@@ -153,6 +157,44 @@ impl<'a> Engine<'a> {
     fn environment(&mut self, hop: usize, caller: u32) -> Env<'a> {
         let buckets = self.hops[hop].buckets;
         CallEnvironment::new(buckets.of(caller), Random::new(self.streams.calls.bits()))
+    }
+
+    /// Sets the timer of a first attempt.
+    #[inline]
+    fn arm_first(&mut self, id: u32, hop: usize, at: Ns) {
+        if at == NEVER {
+            return;
+        }
+        let timers = &mut self.hops[hop].first_timers;
+        timers.list.push_back((at, id));
+        if !timers.armed {
+            timers.armed = true;
+            self.queue.push(at, Kind::FirstTimer.of(hop as u32));
+        }
+    }
+
+    /// Fires the timers of first attempts that are due.
+    pub(super) fn first_timers_due(&mut self, hop: usize) {
+        // Outcomes of this moment come first (decision P4).
+        if self.queue.is_due() {
+            self.queue.push(self.now, Kind::FirstTimer.of(hop as u32));
+            return;
+        }
+        while let Some(&(at, id)) = self.hops[hop].first_timers.list.front() {
+            let is_pending = self.calls.get(id as usize).is_some_and(|call| {
+                let after = self.hops[hop].policy.first_wake_at(call.started);
+                matches!(call.machine, Machine::First(_)) && after == at
+            });
+            if is_pending && at > self.now {
+                self.queue.push(at, Kind::FirstTimer.of(hop as u32));
+                return;
+            }
+            self.hops[hop].first_timers.list.pop_front();
+            if is_pending {
+                self.wake(id);
+            }
+        }
+        self.hops[hop].first_timers.armed = false;
     }
 
     /// Sets the timer of a call.

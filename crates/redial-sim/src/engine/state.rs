@@ -23,6 +23,17 @@ pub(super) struct Hop<'a> {
     pub(super) attempt_timeout: Ns,
     /// Whether a call below a retry makes a single attempt.
     pub(super) stops_nested: bool,
+    pub(super) first_timers: FirstTimers,
+}
+
+/// The timers of first attempts. Under one policy they fire in the order in which the calls started, so
+/// a list is enough, and a call that succeeds need not cancel its timer.
+#[derive(Debug, Default)]
+pub(super) struct FirstTimers {
+    /// When a timer fires, and its call, which may have ended.
+    pub(super) list: VecDeque<(Ns, u32)>,
+    /// Whether an event for the first of them is in the queue.
+    pub(super) armed: bool,
 }
 
 /// A call in flight.

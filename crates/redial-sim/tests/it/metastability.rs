@@ -70,13 +70,13 @@ fn metastability_without_retries_ends_with_the_backlog() {
 
 #[test]
 fn metastability_retries_keep_the_server_down() {
-    never_recovers(&outage(280.0, TWO, false), 540.0, 590.0);
-    never_recovers(&outage(280.0, THREE, false), 810.0, 860.0);
+    never_recovers(&outage(280.0, TWO, false), 530.0, 590.0);
+    never_recovers(&outage(280.0, THREE, false), 795.0, 885.0);
 }
 
 #[test]
 fn metastability_backoff_alone_does_not_help() {
-    never_recovers(&outage(280.0, BACKOFF, false), 540.0, 590.0);
+    never_recovers(&outage(280.0, BACKOFF, false), 530.0, 590.0);
 }
 
 #[test]
