@@ -25,6 +25,8 @@
 //!   has ready-made ones.
 //! - [`Simulation::run`] runs it, and [`sweep`] runs many, both on all cores. The same seed gives the
 //!   same result.
+//! - [`plan`](mod@plan) states what one policy does: when attempts start, how likely a call succeeds, the load.
+//! - [`chart`] draws reports and plans: SVG, PNG, HTML, text.
 //! - [`Report`] has the figures, the time series and a sentence per policy. It is serializable.
 //!
 //! # Limits of the model
@@ -36,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod call_policy;
+pub mod chart;
 mod check;
 mod distribution;
 mod engine;
@@ -44,6 +47,7 @@ mod event_queue;
 pub mod file;
 pub mod limits;
 mod model;
+pub mod plan;
 mod recovery;
 mod report;
 mod run;
