@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use redial_faults::grpc::{Answer, Script, Server};
+use redial_faults::grpc::{Answer, Script};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde::de::IgnoredAny;
