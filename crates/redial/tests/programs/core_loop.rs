@@ -1,4 +1,4 @@
-//! A loop of one's own on the core, which needs no `std`: for a device, a simulator or another language.
+//! A hand-written loop on the core, which needs no `std`: for a device, a simulator or another language.
 
 use redial_core::throttle::{Bucket, RetryBudget};
 use redial_core::{
