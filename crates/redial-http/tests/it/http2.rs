@@ -76,7 +76,7 @@ async fn http2_reset_stream_of_a_post_is_not_retried() {
     assert_eq!(received.load(Ordering::SeqCst), 2);
 }
 
-/// SETTINGS without entries; GOAWAY with last stream 0 and NO_ERROR.
+/// SETTINGS without entries; GOAWAY with last stream 0 and `NO_ERROR`.
 const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 /// The type of a HEADERS frame, and the sizes of the preface and of the head of a frame.

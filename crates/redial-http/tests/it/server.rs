@@ -46,6 +46,7 @@ impl Answer {
         }
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "texts and numbers alike")]
     pub(crate) fn header(self, name: &'static str, value: impl ToString) -> Self {
         let Answer::Response { status, mut headers, body } = self else { panic!("no response") };
         headers.push((name, value.to_string()));
