@@ -1,9 +1,11 @@
-//! `redial faults`: a scripted server on a socket, for clients in any language.
+//! `redial faults`: a scripted server or a fault proxy on a socket, for clients in any language.
 //!
 //! The first line of standard output is the address, so that a test that starts the command knows
-//! where to connect. Then one line follows for each stream as it ends.
+//! where to connect. Then one line follows for each stream or request as it ends.
 
+mod couchbase;
 mod line;
+mod proxy;
 mod script;
 
 use std::io::{self, Write};
@@ -41,6 +43,18 @@ enum Faults {
     /// order of arrival. This is a test double, not a real server.
     #[command(after_long_help = SCRIPT_HELP)]
     Grpc(GrpcArguments),
+    /// A TCP and HTTP proxy that injects faults in front of a real server.
+    ///
+    /// It refuses, resets, stalls and delays connections, cuts them at a byte, and answers with any
+    /// status: by script, by rate and by header. The first line of its output is the address on
+    /// which it listens. Without a script it passes everything, and prints what passed.
+    #[command(after_long_help = proxy::SCRIPT_HELP)]
+    Proxy(proxy::ProxyArguments),
+    /// A Couchbase cluster that fails on demand: statuses, closed connections, moved vbuckets.
+    ///
+    /// The first line of its output has the addresses of its nodes. It speaks the KV protocol and keeps
+    /// documents in memory. This is a test double, not a real server.
+    Couchbase(couchbase::Arguments),
 }
 
 /// An example script, so that the help text is enough to start.
@@ -99,20 +113,27 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// The output cannot be written, or there is no runtime.
 pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    let Faults::Grpc(arguments) = &arguments.faults;
-    let server = match server(arguments) {
-        Ok(server) => server,
-        Err(diagnostics) => {
-            for diagnostic in diagnostics {
-                writeln!(err, "{diagnostic}")?;
-            }
-            return Ok(2);
-        }
-    };
     // The streams run on a separate thread: a slow reader of the output does not delay the server.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    runtime.block_on(serve(server, arguments, out, err))
+    let diagnostics = match &arguments.faults {
+        Faults::Grpc(arguments) => match server(arguments) {
+            Ok(server) => return runtime.block_on(serve(server, arguments, out, err)),
+            Err(diagnostics) => diagnostics,
+        },
+        Faults::Proxy(arguments) => match arguments.proxy() {
+            Ok(proxy) => return runtime.block_on(proxy::serve(proxy, arguments, out, err)),
+            Err(diagnostics) => diagnostics,
+        },
+        Faults::Couchbase(arguments) => match arguments.script() {
+            Ok(script) => return runtime.block_on(couchbase::serve(script, arguments, out, err)),
+            Err(diagnostics) => diagnostics,
+        },
+    };
+    for diagnostic in diagnostics {
+        writeln!(err, "{diagnostic}")?;
+    }
+    Ok(2)
 }
 
 fn server(arguments: &GrpcArguments) -> Result<Server, Vec<Diagnostic>> {

@@ -1,14 +1,28 @@
 //! The command `redial`, as a library, so that its parts can be tested and used by other tools.
 //!
+//! - [`check`] finds the problems of service configs, policies and scenario files.
+//! - [`run`] runs a command until it works.
+//! - [`replay`] plays a recorded call log again, also under another policy; [`explain`] puts it into
+//!   words; [`log_file`] reads it.
 //! - [`scenarios`] runs scenario files: retry behaviour as data.
 //! - [`faults`] runs scripted servers for clients in any language.
 //! - [`presets`] are the presets of all designs, by name.
 //! - [`demo`] runs one policy of each design; [`timeline`] draws a call log.
+//! - [`policy_file`] reads policies; [`manual`] prints completions and manual pages; [`color`] says
+//!   where colours are shown.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+pub mod check;
+pub mod color;
 pub mod demo;
+pub mod explain;
 pub mod faults;
+pub mod log_file;
+pub mod manual;
+pub mod policy_file;
 pub mod presets;
+pub mod replay;
+pub mod run;
 pub mod scenarios;
 pub mod timeline;

@@ -4,8 +4,8 @@
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use redial_cli::{demo, faults, scenarios};
+use clap::{CommandFactory, Parser, Subcommand};
+use redial_cli::{check, demo, explain, faults, manual, replay, run, scenarios};
 
 /// Run, show and check retry behaviour.
 #[derive(Debug, Parser)]
@@ -17,23 +17,48 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run a command until it works: backoff, timeouts, a retry budget that processes share.
+    Run(Box<run::Arguments>),
+    /// Check service configs, policies and scenario files before they ship.
+    Check(check::Arguments),
+    /// Replay a recorded call log: to the same decisions, or under another policy.
+    Replay(replay::Arguments),
+    /// Explain a recorded call log in words.
+    Explain(explain::Arguments),
     /// Run scenario files: a policy, its inputs and the expected behaviour.
     Scenarios(scenarios::Arguments),
     /// Run a fault server: a scripted server for clients in any language.
     Faults(faults::Arguments),
     /// Watch a flaky operation under one policy of each design, in real time.
     Demo,
+    /// Print the completions for a shell.
+    Completions(manual::CompletionsArguments),
+    /// Print the manual page.
+    Man(manual::ManArguments),
 }
 
 fn main() -> ExitCode {
-    let Arguments { command } = Arguments::parse();
-    let (stdout, stderr) = (io::stdout().lock(), io::stderr().lock());
-    let mut out = BufWriter::new(stdout);
-    let mut err = BufWriter::new(stderr);
+    let Arguments { command } = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    // Not locked: `redial run` copies the streams of its command on threads of its own.
+    let mut out = BufWriter::new(io::stdout());
+    let mut err = BufWriter::new(io::stderr());
     let done = match command {
+        Command::Run(arguments) => Ok(run::run(&arguments)),
+        Command::Check(arguments) => check::run(&arguments, &mut out, &mut err),
+        Command::Replay(arguments) => replay::run(&arguments, columns(), &mut out, &mut err),
+        Command::Explain(arguments) => explain::run(&arguments, columns(), &mut out, &mut err),
         Command::Scenarios(arguments) => scenarios::run(&arguments, &mut out, &mut err),
         Command::Faults(arguments) => faults::run(&arguments, &mut out, &mut err),
         Command::Demo => demo(&mut out).map(|()| 0),
+        Command::Completions(arguments) => {
+            manual::completions(&arguments, Arguments::command(), &mut out)
+        }
+        Command::Man(arguments) => {
+            manual::man(&arguments, Arguments::command(), &mut out, &mut err)
+        }
     };
     let flushed = out.flush().and_then(|()| err.flush());
     match done.and_then(|code| flushed.map(|()| code)) {
@@ -44,6 +69,18 @@ fn main() -> ExitCode {
             eprintln!("redial: cannot write: {error}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Prints the help, or what is wrong with the arguments. `redial run` has exit codes of its own: 2
+/// could be that of its command.
+fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if is_run => run::OWN_ERROR.into(),
+        _ => ExitCode::from(2),
     }
 }
 

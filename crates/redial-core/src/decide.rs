@@ -244,7 +244,9 @@ pub(crate) fn misses_deadline(policy: &Policy, then: Ns, deadline: Ns) -> bool {
 /// Whether the server asks for a longer delay than the policy accepts.
 pub(crate) fn is_hint_too_long(rules: &Rules, failure: &Failure) -> bool {
     match (failure.hint, rules.hint) {
-        (Hint::After(requested), HintRule::UpTo(most)) => requested > most,
+        (Hint::After(requested), HintRule::UpTo(most) | HintRule::AtLeast(most)) => {
+            requested > most
+        }
         _ => false,
     }
 }
@@ -307,8 +309,12 @@ fn compute_delay(
             with_jitter(rules, backoff, base, from, now, env)
         }
     };
-    if let (Hint::After(requested), HintRule::Within(room)) = (failure.hint, rules.hint) {
-        let hinted_delay = ns(requested).clamp(span, span.saturating_add(ns(room)));
+    if let Hint::After(requested) = failure.hint {
+        let hinted_delay = match rules.hint {
+            HintRule::Within(room) => ns(requested).clamp(span, span.saturating_add(ns(room))),
+            HintRule::AtLeast(_) => ns(requested).max(span),
+            HintRule::Exact(_) | HintRule::UpTo(_) => span,
+        };
         hinted = hinted_delay > span;
         span = hinted_delay;
     }

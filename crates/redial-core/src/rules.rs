@@ -61,6 +61,9 @@ pub enum HintRule {
     UpTo(Duration),
     /// The hint may extend the computed delay by at most this duration (decision S6).
     Within(Duration),
+    /// The delay is the larger of the hint and the computed delay; a longer hint than this maximum
+    /// ends the call (decision H3).
+    AtLeast(Duration),
 }
 
 impl HintRule {
@@ -69,7 +72,7 @@ impl HintRule {
         match self {
             HintRule::Exact(Some(most)) => Some(ns(requested.min(most))),
             HintRule::Exact(None) | HintRule::UpTo(_) => Some(ns(requested)),
-            HintRule::Within(_) => None,
+            HintRule::Within(_) | HintRule::AtLeast(_) => None,
         }
     }
 }

@@ -21,6 +21,8 @@ mod idempotency;
 mod limits;
 #[path = "call/policy.rs"]
 mod policy;
+#[path = "call/poll_loop.rs"]
+mod poll_loop;
 #[path = "call/pushback.rs"]
 mod pushback;
 #[path = "call/refund.rs"]

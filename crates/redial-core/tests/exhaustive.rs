@@ -322,6 +322,8 @@ fn exhaustive_invariants_hold_for_every_jitter_numbering_and_hint() {
         Row::new("a hint with room", hint(HintRule::Within(ms(1)))),
         Row::new("a hint that is too long", hint(HintRule::UpTo(ms(1))))
             .expects(&[StopReason::HintTooLong]),
+        Row::new("a hint beside the backoff", hint(HintRule::AtLeast(ms(1))))
+            .expects(&[StopReason::HintTooLong]),
         Row::new("a hint with jitter", Rules { hint_jitter: 0.5, ..hint(HintRule::UpTo(ms(2))) }),
         Row::new("a value that is not ready", jitter(Jitter::Full))
             .letters(&[retry(Failure::not_ready()), retry(Failure::not_ready().retry_after(ms(1)))])

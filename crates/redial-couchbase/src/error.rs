@@ -217,9 +217,10 @@ impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
     /// The error of the strategy, or the last error of an attempt. For a terminal error this is the
     /// attempt's error that caused it.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match (self.terminal(), self.last()) {
-            (Some(_), Some(cause)) => Some(cause),
-            _ => std::error::Error::source(&self.0.call),
+        match (self.terminal(), self.0.call.strategy_error(), self.last()) {
+            (Some(_), _, Some(cause)) | (_, None, Some(cause)) => Some(cause),
+            (_, Some(error), _) => Some(error),
+            (_, None, None) => None,
         }
     }
 }

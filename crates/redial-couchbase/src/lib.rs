@@ -115,9 +115,12 @@
 //! | `tokio` | requests wait on tokio's timer; without it, pass a sleeper to [`RequestBuilder::sleeping_on`] | yes |
 //! | `serde` | parses the server's error map from JSON | no |
 //! | `tracing` | log lines as events under the target `redial::couchbase` | no |
+//! | `client` | the reference client of the KV service | no |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "client")]
+pub mod client;
 mod context;
 mod error;
 mod error_map;

@@ -23,8 +23,12 @@ pub mod status {
     pub const NOT_MY_VBUCKET: u16 = 0x07;
     /// The document is locked.
     pub const LOCKED: u16 = 0x09;
+    /// Another document has the key, or the CAS differs.
+    pub const EXISTS: u16 = 0x02;
     /// Wrong credentials. RFC 49 says 0x2, which means "key exists" (decision C1).
     pub const AUTH_ERROR: u16 = 0x20;
+    /// Authentication continues with another message.
+    pub const AUTH_CONTINUE: u16 = 0x21;
     /// The user lacks permission, or the bucket does not exist.
     pub const NO_ACCESS: u16 = 0x24;
     /// The server is busy.
@@ -37,6 +41,8 @@ pub mod status {
     pub const SYNC_WRITE_IN_PROGRESS: u16 = 0xa2;
     /// A durable write to the document is being re-committed.
     pub const SYNC_WRITE_RE_COMMIT_IN_PROGRESS: u16 = 0xa4;
+    /// Some paths of a sub-document request failed.
+    pub const SUBDOC_MULTI_PATH_FAILURE: u16 = 0xcc;
 }
 
 /// The known statuses, to which the error map does not apply (decision C8).

@@ -6,10 +6,14 @@
 //!
 //! - [`grpc`] is an HTTP/2 server that answers the attempts of gRPC calls from a script. The
 //!   command `redial faults grpc` runs it for clients in any language.
+//! - [`couchbase`] (feature `couchbase`) is a cluster of Couchbase's KV service that answers from a
+//!   script. The command `redial faults couchbase` runs it.
 //! - [`proxy`] is a TCP and HTTP proxy that injects faults between a real client and a real server.
 //!   The command is `redial faults proxy`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "couchbase")]
+pub mod couchbase;
 pub mod grpc;
 pub mod proxy;

@@ -1,5 +1,6 @@
-//! Internal interface for `redial-grpc-balance`, without semver guarantees: the balanced channel must
-//! classify responses and errors exactly as the layer above it does.
+//! Internal interface for `redial-grpc-balance` and `redial-milvus`, without semver guarantees: the
+//! balanced channel must classify responses and errors exactly as the layer above it does, and the
+//! layer for Milvus as this one.
 
 pub use crate::call::CallStartTime;
 pub use crate::response_status::{Head, head, trailers};

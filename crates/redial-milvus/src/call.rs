@@ -9,7 +9,7 @@ use redial_core::throttle::Bucket;
 use redial_core::{Directive, Event, Failure, PolicyError, Stage};
 
 use crate::error::{Error, ErrorCause, ErrorText};
-use crate::log::{LogFormatter, LogLine};
+use crate::log::{LogFormatter, LogLine, Logger};
 use crate::options::{Options, WriteRetries, is_write};
 use crate::status::{GrpcStatus, MessageValidity, classify, inner_status, invalid_message};
 
@@ -19,6 +19,22 @@ pub struct Interceptor {
     policy: Policy,
     options: Options,
     invalid_codes: Arc<[i32]>,
+    /// The throttle, for policies with another timeout.
+    #[cfg(feature = "layer")]
+    bucket: Option<SharedBucket>,
+    logger: Option<Logger>,
+}
+
+/// A throttle that several interceptors may share.
+#[cfg(feature = "layer")]
+#[derive(Clone)]
+struct SharedBucket(Arc<dyn Bucket + Send + Sync>);
+
+#[cfg(feature = "layer")]
+impl fmt::Debug for SharedBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedBucket(..)")
+    }
 }
 
 impl Interceptor {
@@ -27,7 +43,14 @@ impl Interceptor {
     /// # Errors
     /// The options contradict each other.
     pub fn new(options: Options) -> Result<Self, PolicyError> {
-        Ok(Interceptor { policy: options.policy()?, options, invalid_codes: Arc::new([]) })
+        Ok(Interceptor {
+            policy: options.policy()?,
+            options,
+            invalid_codes: Arc::new([]),
+            #[cfg(feature = "layer")]
+            bucket: None,
+            logger: None,
+        })
     }
 
     /// The codes of a status inside a response message that make it invalid and therefore retried; none
@@ -41,8 +64,40 @@ impl Interceptor {
     /// Adds a throttle: a retry budget, or a bucket that several interceptors share.
     #[must_use]
     pub fn sharing(mut self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
+        #[cfg(feature = "layer")]
+        {
+            self.bucket = Some(SharedBucket(bucket.clone()));
+        }
         self.policy = self.policy.sharing(bucket);
         self
+    }
+
+    /// Receives the log lines of all calls, which are of debug level. Without a receiver they become
+    /// `tracing` debug events under the target `redial::milvus`, if the feature `tracing` is on.
+    #[must_use]
+    pub fn log(mut self, log: impl Fn(&LogLine) + Send + Sync + 'static) -> Self {
+        self.logger = Some(Logger::new(log));
+        self
+    }
+
+    /// Writes the log lines of all calls to the standard error stream: successful responses in green
+    /// and failed ones in red if that is a terminal.
+    #[must_use]
+    pub fn log_to_stderr(mut self) -> Self {
+        self.logger = Some(Logger::stderr());
+        self
+    }
+
+    /// The same interceptor with another timeout of each attempt; `None` if the options would
+    /// contradict each other.
+    #[cfg(feature = "layer")]
+    pub(crate) fn with_timeout(&self, timeout: std::time::Duration) -> Option<Self> {
+        let options = self.options.timeout(timeout);
+        let mut policy = options.policy().ok()?;
+        if let Some(SharedBucket(bucket)) = &self.bucket {
+            policy = policy.sharing(bucket.clone());
+        }
+        Some(Interceptor { policy, options, ..self.clone() })
     }
 
     /// The retry options.
@@ -145,7 +200,7 @@ impl<'a, F, V, Z> InterceptedCall<'a, F, V, Z> {
         self.with_validity(InnerCode(code))
     }
 
-    fn with_validity<W>(self, validity: W) -> InterceptedCall<'a, F, W, Z> {
+    pub(crate) fn with_validity<W>(self, validity: W) -> InterceptedCall<'a, F, W, Z> {
         let InterceptedCall {
             interceptor, method, operation, sleeper, log, not_idempotent, ..
         } = self;
@@ -190,7 +245,7 @@ impl<'a, F, V, Z> InterceptedCall<'a, F, V, Z> {
     {
         let InterceptedCall { interceptor, method, operation, mut validity, sleeper, log, .. } =
             self;
-        let mut log = log.or_else(traced);
+        let mut log = log.or_else(|| interceptor.logger.as_ref().map(logged)).or_else(traced);
         let mut formatter = log.as_ref().map(|_| LogFormatter::new(method, &interceptor.options));
         let mut last_attempt = None;
         let mut call = interceptor
@@ -239,6 +294,11 @@ impl<'a, F, V, Z> InterceptedCall<'a, F, V, Z> {
         };
         Err(Error::new(cause, report))
     }
+}
+
+/// Passes log lines to the interceptor's receiver.
+fn logged<'a>(logger: &'a Logger) -> LogSink<'a> {
+    Box::new(|line| logger.log(line))
 }
 
 /// Emits log lines as `tracing` events if a subscriber has this target enabled at debug level.

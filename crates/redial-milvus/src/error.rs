@@ -71,6 +71,25 @@ pub(crate) enum ErrorCause<S, T> {
     Timeout { last_status: Option<S> },
 }
 
+/// What the caller of a layer gets.
+#[cfg(feature = "layer")]
+pub(crate) enum ErrorOutcome<S, T> {
+    Status(S),
+    Invalid { text: String, response: T },
+    Timeout,
+}
+
+#[cfg(feature = "layer")]
+impl<S, T> Error<S, T> {
+    pub(crate) fn into_outcome(self) -> ErrorOutcome<S, T> {
+        match self.0.cause {
+            ErrorCause::Status(status) => ErrorOutcome::Status(status),
+            ErrorCause::Invalid { text, response } => ErrorOutcome::Invalid { text, response },
+            ErrorCause::Timeout { .. } => ErrorOutcome::Timeout,
+        }
+    }
+}
+
 impl<S: GrpcStatus, T> Error<S, T> {
     pub(crate) fn new(cause: ErrorCause<S, T>, report: Report) -> Self {
         Error(Box::new(Inner { cause, report }))

@@ -42,10 +42,15 @@
 
 mod call;
 mod error;
+#[cfg(feature = "layer")]
+pub mod layer;
 mod log;
 mod options;
 pub mod presets;
 mod status;
+mod status_of;
+#[cfg(any(feature = "tonic", feature = "tonic-0-13"))]
+mod tonic_status;
 
 pub use call::{AcceptAll, InnerCode, InterceptedCall, Interceptor, InvalidWhen, ResponseCheck};
 pub use error::{Error, ErrorText};
@@ -53,3 +58,4 @@ pub use log::{LogColor, LogFormatter, LogLine, LogLineKind, log_lines};
 pub use options::{Options, WriteRetries, is_write};
 pub use redial_service_config::Code;
 pub use status::{GrpcStatus, IGNORED_CODES, MessageValidity, RATE_LIMIT, classify};
+pub use status_of::{Execution, StatusOf};

@@ -1,7 +1,8 @@
 //! The interceptor's log lines, derived from the events of a call (decision M8).
 
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 
 use redial_core::{Directive, Event, Ns, StopReason};
 
@@ -89,6 +90,32 @@ impl LogLine {
 impl fmt::Display for LogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+/// The receiver of the log lines of all calls.
+#[derive(Clone)]
+pub(crate) struct Logger(Arc<dyn Fn(&LogLine) + Send + Sync>);
+
+impl Logger {
+    pub(crate) fn new(log: impl Fn(&LogLine) + Send + Sync + 'static) -> Self {
+        Logger(Arc::new(log))
+    }
+
+    pub(crate) fn stderr() -> Self {
+        let color = LogColor::for_stream(&io::stderr());
+        // A closed stream is no failure of the call.
+        Logger::new(move |line| drop(writeln!(io::stderr(), "{}", line.colored(color))))
+    }
+
+    pub(crate) fn log(&self, line: &LogLine) {
+        (self.0)(line);
+    }
+}
+
+impl fmt::Debug for Logger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Logger(..)")
     }
 }
 

@@ -77,6 +77,9 @@ pub trait Operation {
     type Answer;
     /// Whether it uses its [`Attempt`]. If so, the clock is read before each attempt.
     const READS_ATTEMPT: bool;
+    /// Whether the report of a call that is retried has its attempts, as with
+    /// [`Retry::history`](crate::Retry::history). A call that succeeds at once is not recorded.
+    const RECORDS_HISTORY: bool = false;
 
     /// Starts one attempt.
     fn start(&mut self, attempt: Attempt) -> Self::Answer;
@@ -92,6 +95,13 @@ pub trait Operation {
     /// gRPC's commit.
     #[inline(always)]
     fn is_replayable(&self) -> bool {
+        true
+    }
+
+    /// Whether the operation is idempotent. If not, a failed attempt is retried only with proof that it
+    /// did not run, as with [`Retry::not_idempotent`](crate::Retry::not_idempotent).
+    #[inline(always)]
+    fn is_idempotent(&self) -> bool {
         true
     }
 }

@@ -58,7 +58,8 @@ where
         let start = Instant::now();
         let policy = origin.policy();
         if options.is_some() || policy.needs_machine() || crate::is_observed() {
-            let options = options.map_or_else(Options::default, |options| *options);
+            let mut options = options.map_or_else(Options::default, |options| *options);
+            CallTraits::of_blocking(&operation).complete(&mut options);
             let engine =
                 Engine::begin(origin.policy_ref(), origin.handle(), options, clock::to_ns(start));
             return run::<O, C, R, T, E>(engine, operation, classify, Input::Polled, None);
@@ -80,8 +81,9 @@ where
                 Ok(R::output(value, report))
             }
             (directive, result) => {
-                let engine =
-                    Engine::begin_late(origin.policy_ref(), origin.handle(), clock::to_ns(start));
+                let (policy, handle) = (origin.policy_ref(), origin.handle());
+                let traits = CallTraits::of_blocking(&operation);
+                let engine = Engine::begin_late(policy, handle, traits, clock::to_ns(start));
                 let input = Input::Outcome(0, directive);
                 run::<O, C, R, T, E>(engine, operation, classify, input, Some(result))
             }
@@ -107,7 +109,7 @@ where
 {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let cx = &mut Context::from_waker(&waker);
-    let traits = CallTraits { reads_attempt: true, reports_elapsed: true, replayable: true };
+    let traits = CallTraits::of_blocking(&operation);
     loop {
         let poll = &mut PollContext::new(traits, cx);
         if let Some(error) = error_text::<T, E, C>(&input, last.as_ref()) {

@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify, RecordErrors};
 use crate::future::{Output, Value, WithReport, finish};
-use crate::options::{Options, call_options, retry_options};
+use crate::options::{Options, call_log_option, call_options, retry_options};
 use crate::phase::AsyncTimer;
 use crate::plain::SleepUntil;
 use crate::policy::Policy;
@@ -68,6 +68,7 @@ impl<'a, A, F> BorrowingRetry<'a, A, F> {
 
 impl<'a, A, F, S, R, U, N> BorrowingRetry<'a, A, F, S, R, U, N> {
     call_options!('a);
+    call_log_option!('a);
     retry_options!('a);
 
     /// Uses this sleeper instead of tokio's timer.
@@ -125,9 +126,9 @@ impl<'a, A, F, S, R, U, N> BorrowingRetry<'a, A, F, S, R, U, N> {
     /// # async fn main() {
     /// let mut queue = vec![7];
     /// let pop = async |queue: &mut Vec<u32>| queue.pop().filter(|job| *job > 9).ok_or("no job");
-    /// let error = POP.retry_on(&mut queue, pop).record_errors().history().when(|_| true).await;
-    /// let history = &error.unwrap_err().report().history;
-    /// assert_eq!(history[1].error.as_deref(), Some("no job"));
+    /// let call = POP.retry_on(&mut queue, pop).record_errors().history();
+    /// let error = call.when(|_| true).await.unwrap_err();
+    /// assert_eq!(error.report().history[1].error.as_deref(), Some("no job"));
     /// # }
     /// ```
     pub fn record_errors<T, E>(self) -> BorrowingRetry<'a, A, F, S, R, U, (N, RecordErrors)>
@@ -267,7 +268,7 @@ impl<A, F, S, R, N> BorrowingRetry<'_, A, F, S, R, EveryValue, N> {
             sleeper.now(),
         );
         let mut timer = pin!(SleepUntil::unarmed());
-        let traits = CallTraits { reads_attempt: true, reports_elapsed: true, replayable: true };
+        let traits = CallTraits::OF_CLOSURE;
         let (mut last, mut starts) = (None, 0);
         let mut next_step = |input: &Input,
                              classify: &mut Hooked<C, N>,

@@ -29,7 +29,7 @@
 //!   skipped a line could replay another call than the one that happened.
 
 #[cfg(feature = "serde")]
-mod json;
+pub(crate) mod json;
 #[cfg(feature = "serde")]
 mod lines;
 mod replay;

@@ -12,9 +12,10 @@ use redial_core::{
     StopReason, duration,
 };
 
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, Operation};
 use crate::classify::Classify;
 use crate::engine::Engine;
+use crate::options::Options;
 use crate::policy::Policy;
 
 /// The number of attempts that one poll starts before the future yields to other tasks.
@@ -70,9 +71,42 @@ pub(crate) struct CallTraits {
     pub(crate) reports_elapsed: bool,
     /// The operation can start another attempt.
     pub(crate) replayable: bool,
+    /// The operation may run twice.
+    pub(crate) idempotent: bool,
+    /// A call that is retried keeps its attempts for the report.
+    pub(crate) records_history: bool,
 }
 
 impl CallTraits {
+    /// A closure with a context: the clock is read before each attempt.
+    pub(crate) const OF_CLOSURE: CallTraits = CallTraits {
+        reads_attempt: true,
+        reports_elapsed: true,
+        replayable: true,
+        idempotent: true,
+        records_history: false,
+    };
+
+    /// Whether counters are not enough for a call whose first attempt has failed.
+    pub(crate) const fn needs_machine_after_failure(self) -> bool {
+        self.reads_attempt || self.records_history || !self.idempotent
+    }
+
+    /// What a blocking operation requires. It cannot be committed: an attempt returns before the next step.
+    pub(crate) fn of_blocking<O: Operation>(operation: &O) -> Self {
+        CallTraits {
+            idempotent: operation.is_idempotent(),
+            records_history: O::RECORDS_HISTORY,
+            ..CallTraits::OF_CLOSURE
+        }
+    }
+
+    /// Adds to the options of a call what its operation requires.
+    pub(crate) fn complete(self, options: &mut Options<'_>) {
+        options.not_idempotent |= !self.idempotent;
+        options.history |= self.records_history;
+    }
+
     /// Whether the elapsed time counts from the first poll: the clock is read then.
     pub(crate) fn is_elapsed_exact(self, policy: &Policy) -> bool {
         self.reads_attempt || self.reports_elapsed || policy.needs_clock()

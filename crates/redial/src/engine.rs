@@ -17,6 +17,7 @@ use redial_core::{
 use crate::attempt::Attempt;
 use crate::call_log::{CallLog, EventDetail};
 pub(crate) use crate::draws::draw;
+use crate::driver::CallTraits;
 use crate::error::{BoxError, Details};
 use crate::metrics::CallMetrics;
 use crate::options::{Hook, Options};
@@ -138,6 +139,7 @@ impl<'p> Engine<'p> {
         options: Options<'p>,
         start: Ns,
     ) -> Self {
+        let (policy, handle) = options.overrides.apply(policy, handle);
         let hedge = options.estimator.and_then(LatencyEstimator::delay);
         let context = ProcessContext {
             random: options.seed.map(Random::new),
@@ -163,10 +165,16 @@ impl<'p> Engine<'p> {
     /// Begins a call without options whose first attempt runs since `start`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn begin_late(policy: PolicyRef<'p>, handle: Handle, start: Ns) -> Self {
-        let context = ProcessContext::new(&policy, &handle);
+    pub(crate) fn begin_late(
+        policy: PolicyRef<'p>,
+        handle: Handle,
+        traits: CallTraits,
+        start: Ns,
+    ) -> Self {
+        let history = traits.records_history.then(|| History::new(start));
+        let context = ProcessContext { history, ..ProcessContext::new(&policy, &handle) };
         let mut env = CallEnvironment::new(handle, context);
-        let params = CallParams::default();
+        let params = CallParams { idempotent: traits.idempotent, ..CallParams::default() };
         let core = CorePolicyRef(policy.clone());
         let call = match FirstAttempt::of(&core, params, start) {
             Some(first) => first.begin(core, &mut env),

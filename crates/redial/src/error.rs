@@ -33,8 +33,27 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// If the operation's error does not implement [`std::error::Error`] (`Box<dyn Error + Send + Sync>`,
 /// `anyhow::Error`, a string), use [`Error::boxed`].
 ///
-/// `source` is the operation's error itself, so its type can be found in the chain. A printer of the
-/// whole chain, such as `{:#}` of `anyhow`, therefore prints its text twice.
+/// # Text and source
+///
+/// The text begins with the operation's error, so `source` is what that error has as its source: a printer of
+/// the whole chain, such as `{:#}` of `anyhow`, prints every cause once. The operation's error itself is
+/// [`Error::last`]. In a chain of errors, look for `redial::Error<E>`:
+///
+/// ```
+/// use std::io;
+///
+/// fn run() -> Result<u32, Box<dyn std::error::Error>> {
+///     let connect = || Err(io::Error::from(io::ErrorKind::ConnectionRefused));
+///     Ok(redial::retry(connect).when(|_| false).call()?)
+/// }
+///
+/// let error = run().unwrap_err();
+/// let last = error.downcast_ref::<redial::Error<io::Error>>().and_then(|error| error.last());
+/// assert_eq!(last.unwrap().kind(), io::ErrorKind::ConnectionRefused);
+/// ```
+///
+/// If a strategy failed the call ([`Decision::Fail`](crate::strategy::Decision::Fail)), the text begins with the
+/// strategy's error, and the operation's error is the source.
 #[derive(Clone)]
 pub struct Error<E, V = NoValue> {
     last: Option<Last<E, V>>,
@@ -193,7 +212,8 @@ impl<E, V> Error<E, V> {
     ///
     /// let error = run().unwrap_err();
     /// assert!(error.to_string().starts_with("connection refused (1 attempt in "));
-    /// assert_eq!(error.source().unwrap().to_string(), "connection refused");
+    /// let last = error.downcast_ref::<redial::Error<redial::AnyError>>().unwrap().last().unwrap();
+    /// assert_eq!(last.to_string(), "connection refused");
     /// ```
     #[must_use]
     pub fn boxed(self) -> Error<AnyError, V>
@@ -258,8 +278,9 @@ impl<E: fmt::Debug, V> fmt::Debug for Error<E, V> {
 impl<E: std::error::Error + 'static, V> std::error::Error for Error<E, V> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match (&self.details.strategy, &self.last) {
-            (Some(error), _) => Some(&**error),
-            (None, Some(Last::Error(error))) => Some(inner_error(error)),
+            // The text of this error begins with that of the strategy, or else with that of the last error.
+            (Some(_), Some(Last::Error(error))) => Some(error),
+            (None, Some(Last::Error(error))) => error.source(),
             _ => None,
         }
     }
@@ -273,13 +294,6 @@ impl<E: PartialEq, V: PartialEq> PartialEq for Error<E, V> {
             && self.details.report == other.details.report
             && text(&self.details) == text(&other.details)
     }
-}
-
-/// The error itself, so that its type can be found in the chain.
-fn inner_error<'e>(
-    error: &'e (dyn std::error::Error + 'static),
-) -> &'e (dyn std::error::Error + 'static) {
-    error.downcast_ref::<AnyError>().map_or(error, |any| &*any.0)
 }
 
 /// An error of any type that implements [`std::error::Error`]; see [`Error::boxed`].

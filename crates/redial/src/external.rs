@@ -40,6 +40,7 @@ use std::time::Duration;
 use redial_core::throttle::Bucket;
 use redial_core::{Command, Directive, Event, Failure, NEVER, Ns, StopReason, duration};
 
+use crate::driver::CallTraits;
 use crate::engine::Engine;
 use crate::error::Details;
 use crate::options::Options;
@@ -279,7 +280,8 @@ impl ExternalCall {
     fn start_machine(&mut self) {
         if let Phase::First { policy, start } = &self.phase {
             let policy_ref = PolicyRef::Shared(policy.clone());
-            let engine = Engine::begin_late(policy_ref, policy.handle.clone(), *start);
+            let (handle, traits) = (policy.handle.clone(), CallTraits::OF_CLOSURE);
+            let engine = Engine::begin_late(policy_ref, handle, traits, *start);
             self.phase = Phase::Machine(Box::new(engine));
         }
     }

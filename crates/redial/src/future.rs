@@ -255,6 +255,8 @@ where
             reads_attempt: O::READS_ATTEMPT,
             reports_elapsed: R::TIMED,
             replayable: self.operation.is_replayable(),
+            idempotent: self.operation.is_idempotent(),
+            records_history: O::RECORDS_HISTORY,
         };
         let poll = &mut PollContext::new(traits, cx);
         let end = EndOnDrop(&mut self.phase);

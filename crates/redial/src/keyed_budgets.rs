@@ -133,8 +133,12 @@ impl<K: Ord + Clone> KeyedBudgets<K> {
         Q: Ord + ToOwned<Owned = K> + ?Sized,
     {
         let budgets = &mut *self.lock();
-        budgets.uses += 1;
         if let Some((budget, used)) = budgets.by_key.get_mut(key) {
+            // The key that was used last stays the last one: most callers use one host at a time.
+            if *used == budgets.uses {
+                return budget.clone();
+            }
+            budgets.uses += 1;
             if let Some(key) = budgets.by_use.remove(used) {
                 budgets.by_use.insert(budgets.uses, key);
             }
@@ -148,6 +152,7 @@ impl<K: Ord + Clone> KeyedBudgets<K> {
                 None => return self.start_again(budgets),
             };
         }
+        budgets.uses += 1;
         let budget = Arc::new(self.template.fresh());
         let key = key.to_owned();
         budgets.by_use.insert(budgets.uses, key.clone());

@@ -22,31 +22,92 @@
 //! - HTTP: there is no layer yet. The example of [`Retry::classify`] retries by status, and
 //!   [`docs/coming-from.md`][coming-from] compares the options of other libraries.
 //!
-//! # Example
+//! # A tour
+//!
+//! Write a policy as a `static`, pass it the operation, state which errors are worth a retry, and `.await`:
 //!
 //! ```
 //! use redial::{Policy, ms, s};
-//! # #[derive(Debug)] struct Busy;
-//! # impl std::fmt::Display for Busy { fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.write_str("busy") } }
-//! # impl std::error::Error for Busy {}
+//! use std::io;
 //!
+//! // Random delays of up to 100 ms, 200 ms, 400 ms and 800 ms (full jitter) between five attempts, within 10 s.
 //! static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).deadline(s(10)).build();
 //!
+//! fn is_transient(error: &io::Error) -> bool {
+//!     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::TimedOut)
+//! }
+//!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
-//! # async fn main() -> Result<(), redial::Error<Busy>> {
-//! let mut tries = 0;
-//! let page = FETCH
-//!     .retry(|| {
-//!         tries += 1;
-//!         let busy = tries < 3;
-//!         async move { if busy { Err(Busy) } else { Ok("the page") } }
-//!     })
-//!     .when(|_error: &Busy| true)
-//!     .await?;
-//! assert_eq!((page, tries), ("the page", 3));
+//! # async fn main() -> io::Result<()> {
+//! # let mut tries = 0;
+//! # let mut fetch = |_url: &str| {
+//! #     tries += 1;
+//! #     std::future::ready(if tries < 3 { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok("the page") })
+//! # };
+//! let page = FETCH.retry(|| fetch("https://a.example")).when(is_transient).await?;
+//! assert_eq!(page, "the page");
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! If the call fails, its [`Error`] prints what happened, and has the operation's error and the same facts as
+//! data. `?` converts it to `io::Error`, `anyhow::Error`, `Box<dyn Error>` and others:
+//!
+//! ```
+//! # use redial::{Policy, StopReason, Throttle, ms};
+//! # use std::io;
+//! # static FETCH: Policy = Policy::constant(ms(1)).throttle(Throttle::none()).build();
+//! # fn fetch() -> io::Result<u32> { Err(io::ErrorKind::ConnectionRefused.into()) }
+//! let error = FETCH.retry(fetch).when(|_| true).call().unwrap_err();
+//! assert!(error.to_string().starts_with("connection refused (3 attempts in "));
+//! assert_eq!(error.stop_reason(), StopReason::AttemptsExhausted);
+//! assert_eq!(error.last().unwrap().kind(), io::ErrorKind::ConnectionRefused);
+//! ```
+//!
+//! The operation above returns a `Result` and no future, so the call ends with `.call()` instead of `.await`
+//! and runs in the calling thread. Everything else is the same.
+//!
+//! A call can say more about its failures, and change parts of its policy:
+//!
+//! ```
+//! use redial::{Failure, Policy, Stage, ms};
+//! use std::time::Duration;
+//!
+//! #[derive(Debug)]
+//! enum ApiError { Refused, Busy { retry_after: Duration }, NotFound }
+//!
+//! /// How far the request got, and how long the server asked to wait.
+//! fn failure(error: &ApiError) -> Option<Failure> {
+//!     match error {
+//!         ApiError::Refused => Some(Failure::client().at(Stage::Unsent)),
+//!         ApiError::Busy { retry_after } => Some(Failure::throttling().retry_after(*retry_after)),
+//!         ApiError::NotFound => None,
+//!     }
+//! }
+//!
+//! static SEND: Policy = Policy::exponential(ms(10)).name("send").build();
+//!
+//! # let mut answers = [Err(ApiError::Refused), Ok(7), Err(ApiError::NotFound)].into_iter();
+//! # let mut send = || answers.next().unwrap();
+//! let receipt = SEND
+//!     .retry(|| send())
+//!     .when(failure)
+//!     .not_idempotent() // retried only if the request was not sent
+//!     .attempts(4)
+//!     .notify(|error, delay| eprintln!("{error:?}, next attempt in {delay:?}"))
+//!     .call();
+//! assert_eq!(receipt.ok(), Some(7));
+//! # let _ = ApiError::Busy { retry_after: ms(1) };
+//! ```
+//!
+//! To cut tail latency, hedge: [`Policy::hedged`] starts another attempt when the first is slow, and the first
+//! success wins.
+//!
+//! The [cookbook] has more tasks with their code: HTTP, connecting to a database, polling, reconnecting,
+//! budgets per tenant, testing, logging, shutting down and other executors. There are guides for moving from
+//! [backon], [tokio-retry] and [`tower::retry`][tower-retry].
+//!
+//! # Where to find it
 //!
 //! | to | use |
 //! | --- | --- |
@@ -61,6 +122,10 @@
 //! | mark a call as not idempotent | [`Retry::not_idempotent`], with a `when` that returns a [`Failure`] and its [`Stage`] |
 //! | start another attempt when the first is slow (hedging), to cut tail latency | [`Policy::hedged`]; [`Retry::latency_estimator`] sets its delay from the observed latency |
 //! | compute the delay in code, or stop, after each retryable failure | [`strategy`] |
+//! | log each retried error | [`Retry::notify`] |
+//! | have error texts in `tracing` events, the history and the call log | [`Retry::record_errors`] |
+//! | know what a call did | [`Error::report`], [`Retry::with_report`], [`Retry::history`] |
+//! | change attempts, deadline, attempt timeout or throttle for one call | [`Retry::attempts`], [`Retry::deadline`], [`Retry::attempt_timeout`], [`Retry::throttle`], [`Retry::with_budget`] |
 //! | share a retry budget | [`Throttle::budget`] |
 //! | retry or hedge the requests of a tower service | `tower` (feature `tower`) |
 //! | have a retry budget per host or tenant | [`throttle::KeyedBudgets`] |
@@ -109,11 +174,12 @@
 //! [`Error`] has the number of attempts, the elapsed time, the [`StopReason`] and the last error of the
 //! operation. [`Report`] has the same for a success.
 //!
-//! # Compile errors
+//! # When it does not compile
 //!
 //! | the compiler reports | cause and fix |
 //! | --- | --- |
 //! | `Retry<'_, CallWhenToSayWhichErrorsAreRetried, ..>` or, after `.until(..)` in a narrow terminal, `Retry<'_, ..., ..., ..., ...>` is not a future | no classification: add `.when(..)` |
+//! | `Retry<'_, Hooked<..., ...>, ..., ..., ...>` is not a future | the same after `.notify(..)` or `.record_errors()`: add `.when(..)` |
 //! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: use `.call()`, or make it `async` |
 //! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: use `.await` |
 //! | expected `Policy`, found `Builder<Policy>` | end the builder with `.build()`, or with `.try_build()?` for values known at run time |
@@ -126,7 +192,13 @@
 //! | expected `Result<_, E>`, found `Result<_, Error<E>>` | a call returns [`Error`] around the operation's error: use `?` or `map_err` |
 //! | `?` couldn't convert the error to `MyError` | implement `From<redial::Error<..>>`: see [`Error`] |
 //! | `?` couldn't convert the error: `std::error::Error` is not satisfied | the operation's error does not implement it: use [`Error::boxed`] |
-//! | `tokio::spawn`: `Retry<..>` is not a future | only `.await` converts it: pass `.into_future()` |
+//! | `?` couldn't convert the error: `..: Send` or `..: Sync` is not satisfied | the error keeps a rejected value that is not `Send` or `Sync`: use [`Error::map_value`] |
+//! | `spawn`, `JoinSet`, `join_all`, `FuturesUnordered`: `Retry<..>` is not a future | only `.await`, `join!`, `select!` and `timeout` convert it: pass `.into_future()` |
+//! | no method `call` for `Retry<'_, Chain<{closure}>, ..>`, or it is not a future | the closure of `classify` needs its types: `\|result: &Result<T, E>\| ..` |
+//! | type annotations needed for `&_`, at `when` | the operation does not fix its error type: write `Ok::<_, MyError>(..)`. In a tower layer, annotate the closure: `\|error: &MyError\| ..` |
+//! | type mismatch in closure arguments, at `when` or `notify` | the closure takes `&E`, the error that the operation returns; `notify` also takes the `Duration` |
+//! | `E` doesn't implement `std::fmt::Display`, at `record_errors` | the text of the error is recorded: implement `Display`, or use [`Retry::notify`] |
+//! | constant of non-structural type `Reason` in a pattern | compare with `==`: `Some(reason) if reason == LOCKED` |
 //! | any other `Retry<..>` is not a future | the feature `tokio` is off: name a sleeper with [`Retry::sleeping_on`] |
 //! | evaluation panicked: `attempts: 0 would never try` | the policy contradicts itself; the text names the field and the fix |
 //!
@@ -153,6 +225,10 @@
 //! References such as `decision P9` point to [`docs/decisions.md`][decisions]. It lists the cases that
 //! the underlying designs leave open, the behaviour of this crate, and the test for it.
 //!
+//! [backon]: https://github.com/redial-rs/redial/blob/main/docs/moving/backon.md
+//! [cookbook]: https://github.com/redial-rs/redial/blob/main/docs/cookbook.md
+//! [tokio-retry]: https://github.com/redial-rs/redial/blob/main/docs/moving/tokio-retry.md
+//! [tower-retry]: https://github.com/redial-rs/redial/blob/main/docs/moving/tower-retry.md
 //! [coming-from]: https://github.com/redial-rs/redial/blob/main/docs/coming-from.md
 //! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -184,6 +260,7 @@ pub mod metrics;
 #[path = "noop_metrics.rs"]
 mod metrics;
 mod options;
+mod owned;
 mod phase;
 mod plain;
 mod policy;
@@ -259,6 +336,7 @@ pub mod parts {
     pub use crate::draws::draw;
     pub use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify, RecordErrors};
     pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
+    pub use crate::owned::{OwnedHedged, OwnedPolicy};
     pub use crate::policy::{Origin, OriginKind, Sequential, Site};
 }
 
@@ -272,3 +350,16 @@ fn is_observed() -> bool {
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Compiles and runs the code of the cookbook and of the guides for users of other libraries.
+#[cfg(all(doctest, feature = "tokio", feature = "serde", feature = "tower"))]
+mod documents {
+    #[doc = include_str!("../../../docs/cookbook.md")]
+    struct Cookbook;
+    #[doc = include_str!("../../../docs/moving/backon.md")]
+    struct MovingFromBackon;
+    #[doc = include_str!("../../../docs/moving/tokio-retry.md")]
+    struct MovingFromTokioRetry;
+    #[doc = include_str!("../../../docs/moving/tower-retry.md")]
+    struct MovingFromTowerRetry;
+}

@@ -4,10 +4,13 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::{Event, LatencyEstimator, Ns};
+use redial_core::{AttemptTimeoutAction, Event, LIVE_MAX, LatencyEstimator, Ns, Rules};
 
 use crate::call_log::CallLog;
+use crate::policy::Policy;
+use crate::policy_ref::PolicyRef;
 use crate::strategy::Strategy;
+use crate::throttle::Handle;
 
 /// A callback for every event.
 pub(crate) type Hook<'p> = Box<dyn FnMut(Ns, &Event) + Send + 'p>;
@@ -25,8 +28,53 @@ pub(crate) struct Options<'p> {
     pub(crate) call_log: Option<&'p mut CallLog>,
     pub(crate) history: bool,
     pub(crate) seed: Option<u64>,
+    pub(crate) overrides: Overrides,
     /// Only for hedged calls.
     pub(crate) estimator: Option<&'p LatencyEstimator>,
+}
+
+/// The parts of the policy that a call replaces.
+#[derive(Default)]
+pub(crate) struct Overrides {
+    pub(crate) attempts: Option<u32>,
+    pub(crate) attempt_timeout: Option<Duration>,
+    pub(crate) retry_timeouts: bool,
+    pub(crate) throttle: Option<Handle>,
+}
+
+impl Overrides {
+    /// The policy and the throttle of a call.
+    pub(crate) fn apply<'p>(
+        self,
+        policy: PolicyRef<'p>,
+        handle: Handle,
+    ) -> (PolicyRef<'p>, Handle) {
+        let changes_rules =
+            self.attempts.is_some() || self.attempt_timeout.is_some() || self.retry_timeouts;
+        if !changes_rules && self.throttle.is_none() {
+            return (policy, handle);
+        }
+        let core = policy.core.clone().changed(|rules| self.change(rules));
+        let core = core.expect("these changes of valid rules are valid");
+        let changed = Policy { core, name: policy.call_name(&handle), ..(*policy).clone() };
+        (PolicyRef::Shared(Arc::new(changed)), self.throttle.unwrap_or(handle))
+    }
+
+    /// Changes valid rules to valid rules.
+    fn change(&self, rules: &mut Rules) {
+        if let Some(attempts) = self.attempts {
+            let most = if rules.hedge.is_some() { LIVE_MAX as u32 } else { u32::MAX };
+            rules.attempts = Some(attempts.clamp(1, most));
+        }
+        if let Some(timeout) = self.attempt_timeout {
+            // A timeout that is not before the deadline has no effect.
+            let has_effect = rules.deadline.is_none_or(|deadline| timeout < deadline);
+            rules.attempt_timeout = has_effect.then_some(timeout);
+        }
+        if self.retry_timeouts {
+            rules.attempt_timeout_action = AttemptTimeoutAction::Retry;
+        }
+    }
 }
 
 /// Calls both hooks, the earlier one first.
@@ -57,6 +105,88 @@ macro_rules! call_options {
             self
         }
 
+        /// The number of attempts of this call, including the first, in place of the policy's. 0 counts as 1;
+        /// a hedged call has at most 32.
+        ///
+        /// ```
+        /// use redial::{Policy, ms};
+        ///
+        /// static FETCH: Policy = Policy::constant(ms(1)).attempts(5).build();
+        ///
+        /// // A user waits for this one.
+        /// let error = FETCH.retry(|| Err::<(), _>("busy")).when(|_| true).attempts(2).call().unwrap_err();
+        /// assert_eq!((error.attempts(), error.report().attempts_max), (2, Some(2)));
+        /// ```
+        pub fn attempts(mut self, attempts: u32) -> Self {
+            self.options().overrides.attempts = Some(attempts);
+            self
+        }
+
+        /// The timeout of each attempt of this call, in place of the policy's; see
+        /// [`Builder::attempt_timeout`](crate::Builder::attempt_timeout). A timeout that is not shorter than
+        /// the policy's deadline has no effect.
+        ///
+        /// ```
+        /// use redial::{Policy, StopReason, ms};
+        ///
+        /// static FETCH: Policy = Policy::constant(ms(1)).build();
+        ///
+        /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+        /// # async fn main() {
+        /// let error = FETCH
+        ///     .retry(std::future::pending::<Result<(), std::io::Error>>)
+        ///     .when(|_| true)
+        ///     .attempt_timeout(ms(20))
+        ///     .await
+        ///     .unwrap_err();
+        /// assert_eq!(error.stop_reason(), StopReason::AttemptTimeout);
+        /// # }
+        /// ```
+        pub fn attempt_timeout(mut self, timeout: std::time::Duration) -> Self {
+            self.options().overrides.attempt_timeout = Some(timeout);
+            self
+        }
+
+        /// The throttle of this call, in place of the policy's. See [`Throttle`](crate::Throttle).
+        ///
+        /// ```
+        /// use redial::throttle::RetryBudget;
+        /// use redial::{Policy, Throttle, ms};
+        ///
+        /// static FETCH: Policy = Policy::constant(ms(1)).build();
+        /// static REPORTS: RetryBudget = RetryBudget::new(1.0, 0.1);
+        ///
+        /// let call = FETCH.retry(|| Err::<(), _>("busy")).when(|_| true);
+        /// let error = call.throttle(Throttle::budget(&REPORTS)).call().unwrap_err();
+        /// assert!(error.is_throttled());
+        /// ```
+        pub fn throttle(mut self, throttle: crate::throttle::Throttle) -> Self {
+            self.options().overrides.throttle = Some(throttle.handle());
+            self
+        }
+
+        /// The retry budget of this call, in place of the policy's throttle: that of a host or a tenant, for
+        /// example. See [`KeyedBudgets`](crate::throttle::KeyedBudgets).
+        ///
+        /// ```
+        /// use redial::throttle::KeyedBudgets;
+        /// use redial::{Policy, ms};
+        ///
+        /// static FETCH: Policy = Policy::constant(ms(1)).build();
+        /// static TENANTS: KeyedBudgets<String> = KeyedBudgets::new(1000);
+        ///
+        /// let call = FETCH.retry(|| Ok::<_, std::io::Error>(7)).when(|_| true);
+        /// let value = call.with_budget(TENANTS.get("small")).call();
+        /// assert_eq!(value.ok(), Some(7));
+        /// ```
+        pub fn with_budget(
+            mut self,
+            budget: std::sync::Arc<redial_core::throttle::RetryBudget>,
+        ) -> Self {
+            self.options().overrides.throttle = Some(crate::throttle::Handle::Own(budget));
+            self
+        }
+
         /// Attaches data for the strategy, which finds it by type
         /// ([`Request::data`](crate::strategy::Request::data)).
         pub fn data(mut self, data: impl std::any::Any + Send + Sync) -> Self {
@@ -67,16 +197,25 @@ macro_rules! call_options {
         /// Calls `hook` for every event of the call, with its time. Several hooks are called in the order in
         /// which they were added.
         ///
+        /// The time is that of the clock of the call, in nanoseconds ([`Sleeper::now`](crate::Sleeper::now)).
+        /// Its origin is arbitrary: subtract the time of the first event, which is
+        /// [`Event::CallStarted`](crate::Event::CallStarted), for the time since the call started.
+        ///
         /// ```
         /// use redial::{Event, Policy};
         ///
         /// static AGAIN: Policy = Policy::immediate().attempts(3).build();
         ///
         /// let mut lines = Vec::new();
+        /// let mut started = None;
         /// let result = AGAIN
         ///     .retry(|| Err::<(), _>("busy"))
         ///     .when(|_| true)
-        ///     .on_event(|_at, event| lines.push(event.to_string()))
+        ///     .on_event(|at, event| {
+        ///         let elapsed = redial::time::duration(at - *started.get_or_insert(at));
+        ///         assert!(elapsed < redial::s(60));
+        ///         lines.push(event.to_string());
+        ///     })
         ///     .call();
         /// assert!(result.is_err());
         /// assert_eq!(lines[1], "attempt 1 started");
@@ -88,12 +227,6 @@ macro_rules! call_options {
         ) -> Self {
             let options = self.options();
             options.hook = Some(crate::options::chain_hooks(options.hook.take(), hook));
-            self
-        }
-
-        /// Records every event in `call_log`, including the cancellation if the call is dropped.
-        pub fn call_log(mut self, call_log: &$p mut crate::call_log::CallLog) -> Self {
-            self.options().call_log = Some(call_log);
             self
         }
 
@@ -124,6 +257,17 @@ macro_rules! call_options {
         /// Seeds the random draws, so that the delays are reproducible.
         pub fn seed(mut self, seed: u64) -> Self {
             self.options().seed = Some(seed);
+            self
+        }
+    };
+}
+
+/// The option of a call that borrows its call log.
+macro_rules! call_log_option {
+    ($p:lifetime) => {
+        /// Records every event in `call_log`, including the cancellation if the call is dropped.
+        pub fn call_log(mut self, call_log: &$p mut crate::call_log::CallLog) -> Self {
+            self.options().call_log = Some(call_log);
             self
         }
     };
@@ -162,7 +306,29 @@ macro_rules! retry_options {
             self.options().not_idempotent = true;
             self
         }
+
+        /// Retries attempts of this call that time out, as
+        /// [`Builder::retry_timeouts`](crate::Builder::retry_timeouts) does for every call of a policy. It has
+        /// no effect on a call that is [not idempotent](Self::not_idempotent): an attempt that timed out may
+        /// have run.
+        ///
+        /// ```
+        /// use redial::{Policy, ms};
+        ///
+        /// static FETCH: Policy = Policy::constant(ms(1)).attempt_timeout(ms(20)).attempts(2).build();
+        ///
+        /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+        /// # async fn main() {
+        /// let call = FETCH.retry(std::future::pending::<Result<(), std::io::Error>>).when(|_| true);
+        /// let error = call.retry_timeouts().await.unwrap_err();
+        /// assert_eq!(error.attempts(), 2);
+        /// # }
+        /// ```
+        pub fn retry_timeouts(mut self) -> Self {
+            self.options().overrides.retry_timeouts = true;
+            self
+        }
     };
 }
 
-pub(crate) use {call_options, retry_options};
+pub(crate) use {call_log_option, call_options, retry_options};

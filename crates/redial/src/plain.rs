@@ -184,7 +184,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
             }
             Input::Outcome(_, Directive::Fail) => Step::End(StopReason::NotRetryable),
             Input::Outcome(slot, Directive::Retry(failure)) => {
-                if poll.traits.reads_attempt || !policy.needs_only_counters() {
+                if poll.traits.needs_machine_after_failure() || !policy.needs_only_counters() {
                     let mut engine = self.late_engine(origin, poll.traits, sleeper);
                     engine.handle_outcome(*slot, Directive::Retry(*failure), sleeper.now());
                     return Poll::Ready(PlainStep::NeedsMachine(Machine::new(engine)));
@@ -225,14 +225,15 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
             PlainCall::NotStarted => {
                 let (policy, now) = (origin.policy(), sleeper.now());
                 if policy.needs_machine() || crate::is_observed() {
-                    return Poll::Ready(begin(origin, Options::default(), now));
+                    return Poll::Ready(begin(origin, Options::default(), poll.traits, now));
                 }
                 *self = PlainCall::Immediate { attempts: 1, start: now };
                 poll.attempt = Attempt::first(policy.first_attempt_timeout());
                 start(1, poll)
             }
             PlainCall::Configured(options) => {
-                return Poll::Ready(begin(origin, mem::take(&mut **options), sleeper.now()));
+                let options = mem::take(&mut **options);
+                return Poll::Ready(begin(origin, options, poll.traits, sleeper.now()));
             }
             PlainCall::Timed(timed) if matches!(timed.waits, WaitsFor::NextAttempt(..)) => {
                 start(ready!(self.poll_delay(sleeper, poll.cx)), poll)
@@ -250,7 +251,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
         sleeper: &S,
     ) -> Engine<'p> {
         let start = self.start(sleeper);
-        let mut engine = Engine::begin_late(origin.policy_ref(), origin.handle(), start);
+        let mut engine = Engine::begin_late(origin.policy_ref(), origin.handle(), traits, start);
         engine.elapsed_exact = traits.is_elapsed_exact(origin.policy());
         if !traits.replayable {
             engine.commit_to_running();
@@ -413,9 +414,11 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
 /// Begins a call with its state machine.
 fn begin<'p, S: Sleeper>(
     origin: &impl Origin<'p>,
-    options: Options<'p>,
+    mut options: Options<'p>,
+    traits: CallTraits,
     now: Ns,
 ) -> PlainStep<'p, S> {
+    traits.complete(&mut options);
     let engine = Engine::begin(origin.policy_ref(), origin.handle(), options, now);
     PlainStep::NeedsMachine(Machine::new(engine))
 }

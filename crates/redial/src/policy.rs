@@ -348,6 +348,28 @@ impl Policy {
         self
     }
 
+    /// Changes the rules. Throttle, strategy and name stay.
+    ///
+    /// ```
+    /// use redial::{Policy, ms, s};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).build();
+    ///
+    /// let patient = FETCH.with_rules(|rules| rules.deadline = Some(s(30)))?;
+    /// assert_eq!(patient.rules().deadline, Some(s(30)));
+    /// # Ok::<(), redial::PolicyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The rules contradict each other, or they hedge.
+    pub fn with_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<Self, PolicyError> {
+        let core = self.core.clone().changed(change)?;
+        if core.rules().hedge.is_some() && self.core.rules().hedge.is_none() {
+            return Err(PolicyError::HedgeAsRetry);
+        }
+        Ok(Policy { core, ..self.clone() })
+    }
+
     /// The name of the policy: that of [`Builder::name`], or else the place in the source where it was
     /// built, as `file:line`.
     ///
@@ -664,6 +686,24 @@ impl Hedged {
     #[must_use]
     pub fn with_name(self, name: impl Into<Arc<str>>) -> Self {
         Hedged(self.0.with_name(name))
+    }
+
+    /// Changes the rules; see [`Policy::with_rules`].
+    ///
+    /// ```
+    /// use redial::{Hedged, Policy, ms, s};
+    ///
+    /// static READ: Hedged = Policy::hedged(ms(20)).build();
+    ///
+    /// let bounded = READ.with_rules(|rules| rules.deadline = Some(s(1)))?;
+    /// assert_eq!(bounded.rules().deadline, Some(s(1)));
+    /// # Ok::<(), redial::PolicyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The rules contradict each other.
+    pub fn with_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<Self, PolicyError> {
+        self.0.with_rules(change).map(Hedged)
     }
 
     /// The name of the policy; see [`Policy::name`].

@@ -1,5 +1,8 @@
 //! The report of a call: attempts, elapsed time and stop reason.
 
+#[cfg(feature = "serde")]
+mod serialize;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -8,6 +11,32 @@ use redial_core::{Directive, Event, Failure, Ns, StopReason, duration};
 use crate::policy_name::PolicyName;
 
 /// The report of a call that has ended.
+///
+/// With the feature `serde` it can be serialized, for a log or a test:
+#[cfg_attr(
+    feature = "serde",
+    doc = "
+```
+use redial::{Policy, ms};
+
+static FETCH: Policy = Policy::immediate().attempts(2).name(\"fetch\").build();
+
+let call = FETCH.retry(|| Err::<(), _>(\"busy\")).when(|_| true).record_errors().history();
+let error = call.call().unwrap_err();
+let json = serde_json::to_value(error.report())?;
+assert_eq!((&json[\"policy\"], &json[\"stop_reason\"]), (&\"fetch\".into(), &\"attempts\".into()));
+assert_eq!(json[\"history\"][1][\"error\"], \"busy\");
+# Ok::<(), serde_json::Error>(())
+```
+"
+)]
+///
+/// | field | value |
+/// | --- | --- |
+/// | `policy`, `attempts`, `attempts_max`, `elapsed_exact`, `tokens` | as below; `attempts_max` and `tokens` only where they have a value |
+/// | `elapsed_ms` | milliseconds |
+/// | `stop_reason` | [`StopReason::name`] |
+/// | `history` | only where it was recorded: `attempt`, `started_ms`, `ended_ms`, `end` (`succeeded`, `fatal`, `failed`, `timed-out`, `cancelled`, `running`), `failure` (as in a [`CallLog`](crate::CallLog)) and `error` |
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
@@ -68,6 +97,30 @@ pub enum AttemptEnd {
 }
 
 impl Report {
+    /// The report of a call that ended before its first attempt, for example because the service was not
+    /// ready and never will be.
+    ///
+    /// ```
+    /// use redial::{Policy, Report, StopReason, ms};
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(100)).build();
+    /// let report = Report::not_started(FETCH.name(), StopReason::NotRetryable);
+    /// assert_eq!((report.attempts, report.stop_reason), (0, StopReason::NotRetryable));
+    /// ```
+    #[must_use]
+    pub const fn not_started(policy: PolicyName, stop_reason: StopReason) -> Self {
+        Report {
+            policy,
+            attempts: 0,
+            attempts_max: None,
+            elapsed: Duration::ZERO,
+            elapsed_exact: true,
+            stop_reason,
+            tokens: None,
+            history: Vec::new(),
+        }
+    }
+
     /// Details after the stop reason, with a leading separator (decision S10).
     pub(crate) fn detail(&self) -> String {
         match (self.stop_reason, self.tokens, self.attempts_max) {

@@ -14,7 +14,7 @@ use crate::classify::{
 };
 use crate::error_hook::{Hooked, Notify, RecordErrors};
 use crate::future::{CallResult, Output, Retrying, Value, WithReport};
-use crate::options::{Options, call_options, retry_options};
+use crate::options::{Options, call_log_option, call_options, retry_options};
 use crate::policy::{Hedged, Origin, Sequential, Site};
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
@@ -373,6 +373,7 @@ impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
     }
 
     call_options!('p);
+    call_log_option!('p);
 
     /// Uses this sleeper instead of tokio's timer.
     pub fn sleeping_on<Z>(self, sleeper: Z) -> Retry<'p, C, G, O, K, Z, R> {
@@ -391,6 +392,40 @@ impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
     /// assert_eq!((value, report.attempts), (7, 1));
     /// ```
     pub fn with_report(self) -> Retry<'p, C, G, O, K, S, WithReport> {
+        self.with_output()
+    }
+
+    /// Makes the output of a success from the value and, if the output asks for it, the report.
+    ///
+    /// ```
+    /// use redial::parts::Output;
+    /// use redial::{Policy, Report};
+    ///
+    /// /// The value, and whether it took more than one attempt.
+    /// enum Retried {}
+    ///
+    /// impl<T> Output<T> for Retried {
+    ///     type Output = (T, bool);
+    ///     const TIMED: bool = false;
+    ///     fn output(value: T, report: impl FnOnce() -> Report) -> (T, bool) {
+    ///         (value, report().attempts > 1)
+    ///     }
+    /// }
+    ///
+    /// static AGAIN: Policy = Policy::immediate().build();
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut answers = [Err("busy"), Ok(7)].into_iter();
+    /// let call = AGAIN.retry(|| std::future::ready(answers.next().unwrap()));
+    /// let retry_errors = |answer: &Result<u32, &str>| {
+    ///     answer.is_err().then(|| redial::Directive::Retry(redial::Failure::server()))
+    /// };
+    /// let result = call.classify(retry_errors).with_output::<Retried>().await;
+    /// assert_eq!(result.unwrap(), (7, true));
+    /// # }
+    /// ```
+    pub fn with_output<Q>(self) -> Retry<'p, C, G, O, K, S, Q> {
         let Retry { origin, operation, classify, sleeper, options, .. } = self;
         Retry { origin, operation, classify, sleeper, options, kind: PhantomData }
     }

@@ -266,6 +266,7 @@ impl Bucket for Handle {
             Handle::None => {}
             Handle::CallSite(site) => site.succeeded(withdrawal),
             Handle::Budget(budget) => budget.succeeded(withdrawal),
+            Handle::Own(budget) => budget.succeeded(withdrawal),
             _ => self.succeeded_slow(withdrawal),
         }
     }

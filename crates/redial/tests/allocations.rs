@@ -1,5 +1,6 @@
 //! The exact number of allocations per call. An allocator counts the allocations of this thread; the tests
 //! poll the futures themselves, so that no executor allocates.
+#![cfg(feature = "tokio")]
 #![allow(unsafe_code)]
 
 #[path = "common/allocation_count.rs"]

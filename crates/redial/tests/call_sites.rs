@@ -1,4 +1,5 @@
 //! Calls as users write them, with operations that fail a given number of times, on tokio's paused clock.
+#![cfg(feature = "tokio")]
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};

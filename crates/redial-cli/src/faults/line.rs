@@ -52,12 +52,12 @@ pub(super) fn stream(out: &mut dyn Write, stream: &Stream, json: bool) -> io::Re
     writeln!(out)
 }
 
-fn count(number: u64, what: &str) -> String {
+pub(super) fn count(number: u64, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
 
-fn ms(duration: Duration) -> impl Display {
+pub(super) fn ms(duration: Duration) -> impl Display {
     format!("{:.1} ms", duration.as_secs_f64() * 1000.0)
 }
 

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use redial_faults::grpc::{Answer, Script, Server};
+use redial_faults::grpc::{Answer, Script};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
@@ -41,8 +42,8 @@ struct Call<'t> {
     attempts: Vec<&'t RawValue>,
 }
 
-/// The server of a script file.
-pub(super) fn script(path: &str) -> Result<Server, Vec<Diagnostic>> {
+/// Reads a script file: that of a gRPC server, of a fault proxy or of a Couchbase cluster.
+pub(super) fn script<T: DeserializeOwned>(path: &str) -> Result<T, Vec<Diagnostic>> {
     let source = read(path, SCRIPT_BYTES_MAX)?;
     serde_json::from_str(source.text()).map_err(|error| vec![diagnostic(&source, 0, &error)])
 }

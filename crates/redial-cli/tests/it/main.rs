@@ -2,11 +2,16 @@
 //!
 //! `tcp` is a separate binary: it runs in real time and needs the machine for itself.
 
+mod check;
 mod command;
 mod faults;
+mod faults_couchbase;
+mod faults_proxy;
 mod interop;
 mod levels;
 mod loader;
 mod presets;
+mod replay;
+mod run;
 mod scenario_files;
 mod temporary;

@@ -150,5 +150,26 @@ mod tests {
         assert_eq!(call.command(&mut env), None, "the first attempt has already started");
     }
 
+    #[test]
+    fn first_attempt_keeps_the_parameters_of_the_call() {
+        let rules = Rules { uses_strategy: false, ..Rules::DEFAULT };
+        let (policy, budget) = (Policy::new(rules), RetryBudget::standard());
+        let begin = |params| {
+            let first = FirstAttempt::of(&policy, params, 5).unwrap();
+            let mut env = CallEnvironment::new(&budget, Random::new(1));
+            let mut call: Call<_> = first.begin(&policy, &mut env);
+            let failed = crate::Directive::Retry(crate::Failure::server());
+            call.outcome(0, crate::Classification::from(failed), 5, &mut env);
+            (call, env)
+        };
+        let params = CallParams::default();
+        let (call, _) = begin(CallParams { deadline: Some(s(1)), ..params });
+        assert_eq!(call.deadline(), 5 + ns(s(1)));
+        let (call, _) = begin(CallParams { idempotent: false, ..params });
+        assert_eq!(call.end().map(|end| end.stop_reason), Some(crate::StopReason::NotIdempotent));
+        let (mut call, mut env) = begin(CallParams { uses_strategy: true, ..params });
+        assert!(matches!(call.command(&mut env), Some(Command::Ask(_))));
+    }
+
     const COST: crate::Cost = crate::Cost { kind: crate::FailureKind::Server };
 }

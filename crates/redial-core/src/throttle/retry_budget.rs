@@ -278,6 +278,33 @@ impl RetryBudget {
         RetryBudget { state: AtomicU64::new(0), ..*self }
     }
 
+    /// A budget with the same parameters that had this many tokens at this time, for a budget that
+    /// is kept outside of a process: in a file, say. Tokens beyond the reserve are dropped, and a
+    /// number below 0, or none, is an empty budget.
+    ///
+    /// ```
+    /// use redial_core::throttle::{Bucket, RetryBudget};
+    /// use redial_core::{Cost, FailureKind, Grant};
+    ///
+    /// const SECOND: u64 = 1_000_000_000;
+    /// let stored = RetryBudget::new(5.0, 0.1).per_second(1.0).with_tokens(0.5, 100 * SECOND);
+    /// let retry = |now| stored.withdraw(Cost { kind: FailureKind::Server }, now);
+    /// assert_eq!(retry(100 * SECOND), Grant::Refused);
+    /// assert_ne!(retry(101 * SECOND), Grant::Refused);
+    /// assert_eq!(stored.tokens(0), Some(0.5));
+    /// ```
+    #[must_use]
+    pub fn with_tokens(&self, tokens: f64, now: Ns) -> Self {
+        // A conversion from a float saturates, and takes 0 for what is not a number.
+        let left = ((tokens * MILLI + 0.5) as u32).min(self.reserve);
+        let fine = self.spent_mask == FINE.spent_mask();
+        let Layout { spent_bits, tick_ns } = if fine { FINE } else { COARSE };
+        // Without a refill there is no reference.
+        let reference = if self.per_second == 0 { 0 } else { now / tick_ns };
+        let state = reference << spent_bits | u64::from(self.reserve - left);
+        RetryBudget { state: AtomicU64::new(state), ..*self }
+    }
+
     /// Fills the budget, for a test, or for an operator who knows that an incident is over.
     ///
     /// ```
@@ -418,6 +445,18 @@ impl RetryBudget {
 mod tests {
     use super::*;
     use crate::FailureKind;
+
+    #[test]
+    fn budget_with_tokens_clamps_to_the_reserve() {
+        for (tokens, left) in [(-1.0, 0.0), (f64::NAN, 0.0), (3.25, 3.25), (1e30, 10.0)] {
+            let budget = RetryBudget::standard().with_tokens(tokens, u64::MAX);
+            assert_eq!(budget.tokens(0), Some(left), "{tokens}");
+        }
+        for (tokens, left) in [(-1.0, 0.0), (3.25, 3.25), (1e30, 5000.0)] {
+            let budget = RetryBudget::new(5000.0, 0.1).with_tokens(tokens, 7);
+            assert_eq!(budget.tokens(0), Some(left), "{tokens}");
+        }
+    }
     use std::thread;
 
     const COST: Cost = Cost { kind: FailureKind::Server };

@@ -270,6 +270,15 @@ mod tests {
     }
 
     #[test]
+    fn token_bucket_refill_makes_it_full() {
+        let tokens = TokenBucket::new(10.0, 0.1).unwrap();
+        fail(&tokens, 8);
+        assert!(!allows(&tokens));
+        tokens.refill();
+        assert_eq!(tokens.tokens(0), Some(10.0));
+    }
+
+    #[test]
     fn token_bucket_without_parameters_allows_everything() {
         let tokens = TokenBucket::none();
         fail(&tokens, 3);

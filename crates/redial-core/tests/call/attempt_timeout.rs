@@ -41,6 +41,21 @@ fn attempt_timeout_is_a_timeout_failure_in_flight() {
     });
 }
 
+#[test]
+fn attempt_timeout_ends_a_call_that_lent_its_context() {
+    // A cancelled attempt does not return what it owns, so no other can start.
+    let rules = Rules {
+        attempt_timeout: Some(ms(3)),
+        attempt_timeout_action: AttemptTimeoutAction::Retry,
+        ..BASE
+    };
+    let params = CallParams { ends_at_attempt_timeout: true, ..CallParams::default() };
+    run_call(rules, params, (Spec::Free, &[]), |driver| {
+        driver.pass(at(3));
+        assert_eq!(driver.ended(), Some((StopReason::AttemptTimeout, None)));
+    });
+}
+
 // Decision P13.
 #[test]
 fn attempt_timeout_ends_the_call_by_default() {

@@ -133,6 +133,20 @@ fn pushback_within_rule_is_clamped_to_backoff_and_room() {
     }
 }
 
+// Decision H3.
+#[test]
+fn hint_at_least_rule_takes_the_larger_of_hint_and_backoff() {
+    let rules = Rules { hint: HintRule::AtLeast(ms(15)), ..BASE };
+    for (hint, delay) in [(0, 10.0), (10, 10.0), (12, 12.0), (15, 15.0)] {
+        let (made, _) = delays(Rules { attempts: Some(2), ..rules }, &[Some(hint)]);
+        assert_eq!(made, [delay], "a hint of {hint}");
+    }
+    retry(rules, |driver| {
+        driver.report(1, failed_with(Failure::server().retry_after(ms(16))));
+        assert_eq!(driver.ended(), Some((StopReason::HintTooLong, Some(1))));
+    });
+}
+
 // Decision P14.
 #[test]
 fn hint_above_the_maximum_ends_the_call_with_the_last_outcome() {

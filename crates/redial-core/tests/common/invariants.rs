@@ -504,7 +504,9 @@ impl<'p> InvariantChecker<'p> {
             StopReason::StrategyDeclined => assert_eq!(self.advice, Some(Advice::Decline)),
             StopReason::NotIdempotent => assert!(!self.idempotent),
             StopReason::ServerRefused => assert!(self.stop_seen),
-            StopReason::HintTooLong => assert!(matches!(rules.hint, HintRule::UpTo(_))),
+            StopReason::HintTooLong => {
+                assert!(matches!(rules.hint, HintRule::UpTo(_) | HintRule::AtLeast(_)));
+            }
             StopReason::AttemptsExhausted if hedged => {
                 assert!(self.numbers >= rules.attempts.unwrap().min(LIVE_MAX as u32));
             }

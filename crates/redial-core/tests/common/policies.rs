@@ -82,13 +82,16 @@ fn any_limits() -> impl Strategy<Value = Limits> {
         })
 }
 
+// Boxed: the strategy of a policy is large, and unboxed it overflows the stack of a test thread.
 fn any_hint_rule() -> impl Strategy<Value = HintRule> {
     prop_oneof![
         Just(HintRule::Exact(None)),
         some_span().prop_map(|most| HintRule::Exact(Some(most))),
         any_span().prop_map(HintRule::UpTo),
         any_span().prop_map(HintRule::Within),
+        any_span().prop_map(HintRule::AtLeast),
     ]
+    .boxed()
 }
 
 fn any_attempts() -> impl Strategy<Value = Option<u32>> {

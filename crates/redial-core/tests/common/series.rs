@@ -43,7 +43,7 @@ impl Series {
         let most = match rules.hint {
             HintRule::Exact(most) => Some(most.map_or(NEVER, ns)),
             HintRule::UpTo(most) => Some(ns(most)),
-            HintRule::Within(_) => None,
+            HintRule::Within(_) | HintRule::AtLeast(_) => None,
         };
         if let (Hint::After(requested), Some(most)) = (failure.hint, most) {
             let jitter = draw.map_or(0.0, |u| u * rules.hint_jitter);
@@ -104,6 +104,10 @@ impl Series {
             let hinted_delay = (ns(requested) as f64).clamp(delay, delay + ns(room) as f64);
             hinted = hinted_delay > delay;
             delay = hinted_delay;
+        }
+        if let (Hint::After(requested), HintRule::AtLeast(_)) = (failure.hint, rules.hint) {
+            hinted = ns(requested) as f64 > delay;
+            delay = delay.max(ns(requested) as f64);
         }
         if !hinted {
             self.previous = Some(delay);

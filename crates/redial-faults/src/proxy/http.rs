@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version};
@@ -14,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::body::{ExchangeGuard, RequestBody, ResponseBody, count_request};
 use super::client_io::{Breaker, ClientIo};
@@ -25,6 +26,9 @@ use super::shared::Shared;
 
 /// How many bytes of a request are read before the proxy answers it itself.
 pub const REQUEST_BYTES_DISCARDED_MAX: u64 = 16 * 1024 * 1024;
+
+/// A gRPC request that is silent for this long counts as complete, half-closed or not.
+const GRPC_PAUSE: Duration = Duration::from_millis(20);
 
 /// Serves a connection until it is closed.
 pub(super) async fn serve(shared: Arc<Shared>, number: u64, breaker: Arc<Breaker>, io: ClientIo) {
@@ -74,22 +78,27 @@ impl HttpConnection {
             }
             (_, Upstream::Contacted) => self.replace(request, &fault, guard).await,
             (FaultAction::Break(_, BreakPoint::RequestBytes(at)), Upstream::Skipped) => {
-                self.discard(guard.number, request.into_body(), *at).await;
+                self.discard(guard.number, request, *at).await;
                 self.inject(&fault, guard).await
             }
             (_, Upstream::Skipped) => {
                 let max = REQUEST_BYTES_DISCARDED_MAX;
-                self.discard(guard.number, request.into_body(), max).await;
+                self.discard(guard.number, request, max).await;
                 self.inject(&fault, guard).await
             }
         }
     }
 
     /// Reads a request's body up to this byte.
-    async fn discard(&self, number: u64, mut body: Incoming, max: u64) {
+    async fn discard(&self, number: u64, request: Request<Incoming>, max: u64) {
+        // Some gRPC clients do not half-close a unary call that they repeat.
+        let content_type = request.headers().get(http::header::CONTENT_TYPE);
+        let is_grpc = content_type.is_some_and(|it| it.as_bytes().starts_with(b"application/grpc"));
+        let pause = if is_grpc { GRPC_PAUSE } else { Duration::MAX };
+        let mut body = request.into_body();
         let mut left = max;
         while left > 0
-            && let Some(Ok(frame)) = body.frame().await
+            && let Ok(Some(Ok(frame))) = timeout(pause, body.frame()).await
         {
             if let Some(data) = frame.data_ref() {
                 count_request(&self.shared, number, data);

@@ -163,8 +163,7 @@ fn deadline_bounds_the_backoff() {
     assert!(close(played.tokens, 495.1), "{}", played.tokens);
     let error = played.result.expect_err("too late");
     assert!(error.is_timeout());
-    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
-    assert_eq!(source, Some(&Fault::Retryable(Failure::server())), "the previous result");
+    assert_eq!(error.last(), Some(&Fault::Retryable(Failure::server())), "the previous result");
 }
 
 #[test]

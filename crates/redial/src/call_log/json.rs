@@ -123,7 +123,7 @@ pub(super) enum JsonAdvice {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct JsonFailure {
+pub(crate) struct JsonFailure {
     kind: JsonKind,
     stage: JsonStage,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -80,7 +80,7 @@ impl PolicyConfig {
                 HintRule::UpTo(most) => Some(HintMaxConfig::Stop(most)),
                 HintRule::Exact(Some(most)) => Some(HintMaxConfig::Clamp(most)),
                 HintRule::Exact(None) => Some(HintMaxConfig::Unlimited),
-                HintRule::Within(_) => return Err(NotWritableError::Rules),
+                HintRule::Within(_) | HintRule::AtLeast(_) => return Err(NotWritableError::Rules),
             },
             hint_jitter: rules.hint_jitter,
             reset_after: rules.reset_after,

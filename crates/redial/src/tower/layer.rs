@@ -315,7 +315,8 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
         self.with_configure(|earlier| (earlier, ConfigureWith(options)))
     }
 
-    /// Calls `hook` for every event of every request, with its time. The hook is cloned for each request.
+    /// Calls `hook` for every event of every request, with its time in nanoseconds from an arbitrary origin,
+    /// as [`Retry::on_event`](crate::Retry::on_event) does. The hook is cloned for each request.
     ///
     /// ```
     /// use redial::tower::RetryLayer;

@@ -2,7 +2,6 @@
 
 use std::mem;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use redial_core::StopReason;
 use tower_service::Service;
@@ -106,16 +105,7 @@ where
 /// The error of a service that is not ready and never will be: no request has been sent.
 #[cold]
 fn not_ready<E, V>(policy: PolicyName, error: E) -> Error<E, V> {
-    let report = Report {
-        policy,
-        attempts: 0,
-        attempts_max: None,
-        elapsed: Duration::ZERO,
-        elapsed_exact: true,
-        stop_reason: StopReason::NotRetryable,
-        tokens: None,
-        history: Vec::new(),
-    };
+    let report = Report::not_started(policy, StopReason::NotRetryable);
     Error::new(Some(Last::Error(error)), Box::new(Details { report, strategy: None }))
 }
 

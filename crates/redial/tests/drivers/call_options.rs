@@ -347,7 +347,7 @@ async fn strategy_may_decide_later_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strategy_error_is_the_source_of_the_call_error() {
+async fn strategy_error_is_the_text_and_the_last_error_its_source() {
     let policy = free(9);
     let broken = |_: &Request<'_>| Decision::Fail("the oracle is silent".into());
     let operation = || async { Err::<(), _>(std::io::Error::other("busy")) };
@@ -355,7 +355,10 @@ async fn strategy_error_is_the_source_of_the_call_error() {
     let error = error.expect_err("it fails");
     assert_eq!(error.stop_reason(), StopReason::StrategyDeclined);
     let source = std::error::Error::source(&error).map(ToString::to_string);
-    assert_eq!(source.as_deref(), Some("the oracle is silent"));
+    assert_eq!(source.as_deref(), Some("busy"));
+    assert!(error.to_string().starts_with("the oracle is silent (1 attempt in "), "{error}");
+    let of_strategy = error.strategy_error().map(ToString::to_string);
+    assert_eq!(of_strategy.as_deref(), Some("the oracle is silent"));
     assert_eq!(error.into_last().map(|last| last.to_string()).as_deref(), Some("busy"));
 }
 

@@ -5,6 +5,7 @@
 //! The operations are scripted. They run on tokio's paused clock, on a clock that the test moves while
 //! it polls the future itself, or, where a thread blocks, with delays of at most a millisecond. Values
 //! that an operation owns count their instances, so a test knows which ones are still alive.
+#![cfg(feature = "tokio")]
 
 mod call_options;
 mod cancellation;
@@ -15,5 +16,7 @@ mod hedging;
 mod latency_estimator;
 mod manual_clock;
 mod notify;
+mod operation;
 mod overhead;
+mod overrides;
 mod panics;

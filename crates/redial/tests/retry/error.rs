@@ -80,7 +80,7 @@ fn error_states_attempts_elapsed_and_stop_reason() {
         };
         assert!(printed.starts_with("busy (") && printed.contains(&times), "{printed}");
         assert!(printed.contains("gave up: ") && printed.contains(text), "{printed}");
-        assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("busy"));
+        assert!(error.source().is_none(), "the text has the last error, which has no source");
         assert_eq!((error.stop_reason(), error.attempts() as usize), (stop_reason, attempts));
     }
     let policy = exact(three());
@@ -142,7 +142,8 @@ fn error_boxed_can_be_returned_and_downcast() {
         returned.to_string(),
         "busy (3 attempts in at least 20 ms; gave up: no attempt left)"
     );
-    assert!(returned.source().expect("the error itself").is::<io::Error>());
+    let found = returned.downcast_ref::<redial::Error<redial::AnyError>>().expect("its type");
+    assert!(found.last().expect("an error").downcast_ref::<io::Error>().is_some());
     let inner = error.into_last().expect("an error").into_inner();
     assert!(inner.is::<io::Error>());
 
@@ -150,6 +151,43 @@ fn error_boxed_can_be_returned_and_downcast() {
     let error = block_on(waits.sleeping_on(Clock).into_future()).expect_err("never right");
     let error = error.map_last(str::len).map_last(|bytes| bytes.to_string()).boxed();
     assert_eq!((error.last_value(), error.source().is_none()), (Some(&7), true));
+}
+
+/// A printer of the whole chain, as anyhow's `{:#}`, prints every cause once.
+#[test]
+fn error_chain_has_every_cause_once() {
+    #[derive(Debug)]
+    struct Query(io::Error);
+    impl std::fmt::Display for Query {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("query failed")
+        }
+    }
+    impl std::error::Error for Query {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+    fn chain(error: &dyn std::error::Error) -> String {
+        let source = error.source().map(chain);
+        source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+    }
+    let policy = exact(Policy::constant(ms(10)));
+    let query = || async { Err::<(), _>(Query(io::ErrorKind::ConnectionReset.into())) };
+    let call = || policy.retry(query).when(|_| true).deadline(s(9)).sleeping_on(Clock);
+    let error = block_on(call().into_future()).expect_err("it fails");
+    let text = "query failed (3 attempts in 20 ms; gave up: no attempt left): connection reset";
+    assert_eq!(chain(&error), text);
+    assert!(error.source().expect("a cause").is::<io::Error>());
+    let any = error.map_last(|error| -> redial::BoxError { error.into() }).boxed();
+    assert_eq!(chain(&any), text);
+
+    let broken = |_: &Request<'_>| Decision::Fail("the oracle is silent".into());
+    let error = block_on(call().strategy(broken).into_future()).expect_err("it fails");
+    let text = "the oracle is silent (1 attempt in 0 ms; gave up: the strategy declined): \
+                query failed: connection reset";
+    assert_eq!(chain(&error), text);
+    assert_eq!(error.last().map(|error| error.0.kind()), Some(io::ErrorKind::ConnectionReset));
 }
 
 /// In another library, the caller cannot know how many attempts a success needed.

@@ -1,0 +1,73 @@
+//! The kind of a file, told from its content.
+
+use jsonc_parser::ast::Value;
+
+use super::json_file;
+use crate::policy_file::Notation;
+use crate::scenarios::source::Source;
+
+/// The kinds of files that are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// A gRPC service config.
+    ServiceConfig,
+    /// A policy of `redial`.
+    Policy,
+    /// A scenario file.
+    Scenarios,
+}
+
+/// The keys that only a scenario file has.
+const SCENARIOS: [&str; 2] = ["scenarios", "configs"];
+/// The keys that only a policy has.
+const POLICY: [&str; 13] = [
+    "preset",
+    "attempts",
+    "backoff",
+    "jitter",
+    "limits",
+    "deadline",
+    "attempt_timeout",
+    "retry_timeouts",
+    "late",
+    "hint_max",
+    "hint_jitter",
+    "throttle",
+    "hedge",
+];
+
+impl Kind {
+    /// The name in messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::ServiceConfig => "service config",
+            Kind::Policy => "policy",
+            Kind::Scenarios => "scenario file",
+        }
+    }
+
+    /// The kind of this file. A text that is not JSON is a service config, unless it is TOML.
+    #[must_use]
+    pub fn of(source: &Source) -> Self {
+        if Notation::of(source.name(), source.text()) == Notation::Toml
+            && toml::from_str::<toml::Table>(source.text()).is_ok()
+            || source.name().ends_with(".toml")
+        {
+            return Kind::Policy;
+        }
+        let Ok(Value::Object(root)) = json_file::parse(source.text()) else {
+            return Kind::ServiceConfig;
+        };
+        let has = |names: &[&str]| {
+            root.properties.iter().any(|property| names.contains(&property.name.as_str()))
+        };
+        if has(&SCENARIOS) {
+            Kind::Scenarios
+        } else if has(&POLICY) {
+            Kind::Policy
+        } else {
+            Kind::ServiceConfig
+        }
+    }
+}

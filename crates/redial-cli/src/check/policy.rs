@@ -1,0 +1,222 @@
+//! Problems of policy files.
+
+use std::ops::Range;
+
+use jsonc_parser::ast::{ObjectProp, Value};
+use jsonc_parser::common::Ranged;
+use redial::PolicyError;
+use redial::config::{BackoffConfig, LoadError, PolicyConfig, ThrottleConfig};
+
+use super::Finding;
+use super::json_file::{self, range};
+use crate::policy_file::Notation;
+use crate::scenarios::source::Source;
+
+pub(super) fn check(source: &Source) -> Vec<Finding> {
+    match Notation::of(source.name(), source.text()) {
+        Notation::Json => json(source.text()),
+        Notation::Toml => toml_policy(source.text()),
+    }
+}
+
+fn json(text: &str) -> Vec<Finding> {
+    let root = match json_file::parse(text) {
+        Ok(root) => root,
+        Err(error) => return vec![not_json(error)],
+    };
+    let Value::Object(object) = &root else {
+        return vec![Finding::error("type", range(&root), "a policy is an object")];
+    };
+    // Each key is read by itself, so that one run shows all problems.
+    let mut findings: Vec<_> =
+        object.properties.iter().filter_map(|property| key(text, property)).collect();
+    for (index, property) in object.properties.iter().enumerate() {
+        let name = property.name.as_str();
+        if object.properties[..index].iter().any(|earlier| earlier.name.as_str() == name) {
+            let text = format!("the key {name:?} is there twice");
+            findings.push(
+                Finding::error("duplicate-key", range(&property.name), text)
+                    .path(name)
+                    .help("remove one of them"),
+            );
+        }
+    }
+    if !findings.is_empty() {
+        return findings;
+    }
+    match serde_json::from_str::<PolicyConfig>(text) {
+        Ok(config) => whole(&config, |path| {
+            let found = json_file::find(&root, path);
+            if std::ptr::eq(found, &root) {
+                object.start()..object.start() + 1
+            } else {
+                range(found)
+            }
+        }),
+        Err(error) => vec![Finding::error("type", range(&root), plain(&error))],
+    }
+}
+
+pub(super) fn not_json(error: json_file::JsonError) -> Finding {
+    let rule = if error.too_deep { "limit" } else { "json" };
+    let finding = Finding::error(rule, error.range, error.what);
+    match error.hint {
+        Some(hint) => finding.help(hint),
+        None => finding,
+    }
+}
+
+/// The problem of one key, read by itself.
+fn key(text: &str, property: &ObjectProp<'_>) -> Option<Finding> {
+    let own = format!("{{{}}}", &text[property.start()..property.end()]);
+    let name = property.name.as_str();
+    if !KEYS.contains(&name) {
+        let text = format!("{name:?} is no key of a policy");
+        let finding = Finding::error("unknown-field", range(&property.name), text).path(name);
+        return Some(match nearest(name, &KEYS) {
+            Some(known) => finding.help(format!("did you mean {known:?}?")),
+            None => finding.help(format!("the keys are {}", KEYS.join(", "))),
+        });
+    }
+    let error = match serde_json::from_str::<PolicyConfig>(&own) {
+        Ok(config) => return contradiction(&config, property),
+        Err(error) => error,
+    };
+    // The error is at the end of the value that is wrong.
+    let line = own.lines().take(error.line().saturating_sub(1)).map(|line| line.len() + 1);
+    let offset = (line.sum::<usize>() + error.column()).saturating_sub(1).min(own.len());
+    let offset = property.start() + offset.saturating_sub(1);
+    let value = json_file::at(&property.value, offset);
+    let message = plain(&error).replace("expected f64", "expected a number, without quotes");
+    Some(Finding::error("value", first_line(text, range(value)), message).path(name))
+}
+
+/// A value that no policy can have, such as no attempt at all.
+fn contradiction(config: &PolicyConfig, property: &ObjectProp<'_>) -> Option<Finding> {
+    let error = config.load().err()?;
+    let field = error.field();
+    let path = field.strip_prefix(property.name.as_str())?;
+    let value = json_file::find(&property.value, path.trim_start_matches('.'));
+    // Without the other keys, it may lack what it needs.
+    let alone = matches!(error, LoadError::PolicyError(PolicyError::Unlimited));
+    (!alone).then(|| Finding::error("policy", range(value), error.to_string()).path(field))
+}
+
+/// The keys of a policy.
+const KEYS: [&str; 15] = [
+    "preset",
+    "name",
+    "attempts",
+    "backoff",
+    "jitter",
+    "limits",
+    "deadline",
+    "attempt_timeout",
+    "retry_timeouts",
+    "late",
+    "hint_max",
+    "hint_jitter",
+    "reset_after",
+    "throttle",
+    "hedge",
+];
+
+/// The known name that is nearest to this one.
+pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
+    let distance = |known: &str| strsim::osa_distance(&plain(name), &plain(known));
+    let near = known.iter().copied().filter(|known| distance(known) * 3 <= known.len().max(3));
+    near.min_by_key(|known| distance(known))
+}
+
+/// The message without the position, which is shown by the snippet.
+fn plain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" at line ") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+fn toml_policy(text: &str) -> Vec<Finding> {
+    match toml::from_str::<PolicyConfig>(text) {
+        Ok(config) => whole(&config, |path| toml_key(text, path)),
+        Err(error) => {
+            let range = error.span().unwrap_or(0..0);
+            let rule = if toml::from_str::<toml::Table>(text).is_ok() { "value" } else { "toml" };
+            vec![Finding::error(rule, first_line(text, range), error.message())]
+        }
+    }
+}
+
+/// The line of a key in a TOML text: of the whole path, or of its beginning.
+fn toml_key(text: &str, path: &str) -> Range<usize> {
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let key = line.split('=').next().unwrap_or("").trim().trim_matches(['[', ']']);
+        let is_part = |long: &str, short: &str| {
+            long == short || long.strip_prefix(short).is_some_and(|rest| rest.starts_with('.'))
+        };
+        if !key.is_empty() && (is_part(key, path) || is_part(path, key)) {
+            return start..start + line.trim_end().len();
+        }
+        start += line.len();
+    }
+    0..0
+}
+
+/// Problems of the policy as a whole, and likely mistakes.
+fn whole(config: &PolicyConfig, place: impl Fn(&str) -> Range<usize>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Err(error) = config.load() {
+        let (field, text) = (error.field(), error.to_string());
+        findings.push(Finding::error("policy", place(&field), text).path(field));
+        return findings;
+    }
+    let mut warn = |rule: &str, path: &str, text: String, help: &str| {
+        findings.push(Finding::warning(rule, place(path), text).path(path).help(help));
+    };
+    if config.attempts == Some(1) {
+        let text = "one attempt: nothing is ever retried".to_owned();
+        warn(
+            "nothing-retried",
+            "attempts",
+            text,
+            "the number includes the first attempt; write 2 or more",
+        );
+    }
+    if config.throttle == Some(ThrottleConfig::None) {
+        let text =
+            "without a retry budget, every call of an outage is retried in full: a retry storm"
+                .to_owned();
+        warn(
+            "no-throttling",
+            "throttle",
+            text,
+            "remove the key for the default budget, or write {\"budget\": {\"reserve\": 10}}",
+        );
+    }
+    let (first, cap) = match config.backoff {
+        BackoffConfig::Arithmetic { first, cap, .. }
+        | BackoffConfig::Exponential { first, cap, .. }
+        | BackoffConfig::Fibonacci { first, cap } => (first, cap),
+        BackoffConfig::Constant(_) | BackoffConfig::Table(_) => return findings,
+    };
+    if config.hedge.is_none()
+        && let Some(cap) = cap.filter(|cap| *cap < first)
+    {
+        let text = format!(
+            "the first delay of {first:?} is above the cap, so every delay is {cap:?} at most"
+        );
+        warn("backoff-clamped", "backoff", text, "write a cap above the first delay");
+    }
+    findings
+}
+
+/// The part of a range on its first line.
+pub(super) fn first_line(text: &str, range: Range<usize>) -> Range<usize> {
+    let end = range.end.min(text.len());
+    let start = range.start.min(end);
+    let line = text[start..end].find('\n').map_or(end, |at| start + at);
+    start..line
+}

@@ -1,0 +1,182 @@
+//! `redial explain`: a recorded call log in words (docs/replay.md).
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use redial::call_log::EventDetail;
+use redial::throttle::Grant;
+use redial::time::Ns;
+use redial::{CallLog, Directive, Event, FailureKind, StopReason};
+use serde_json::json;
+
+use crate::log_file::{self, human};
+
+/// The arguments of `redial explain`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// A call log: JSON lines, as `CallLog::to_json_lines` and `redial run --log` write them.
+    pub log: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Explains a call log. Returns 0, and 2 if it cannot be read.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn run(
+    arguments: &Arguments,
+    columns: usize,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    let log = match log_file::open(&arguments.log) {
+        Ok(log) => log,
+        Err(text) => {
+            writeln!(err, "redial: {text}")?;
+            return Ok(2);
+        }
+    };
+    let sentences = sentences(&log);
+    let advice = end(&log).map(|(_, reason)| advice(reason));
+    if arguments.json {
+        let stop_reason = end(&log).map(|(_, reason)| reason.name());
+        let report =
+            json!({ "stop_reason": stop_reason, "sentences": sentences, "advice": advice });
+        writeln!(out, "{report:#}")?;
+        return Ok(0);
+    }
+    for sentence in &sentences {
+        writeln!(out, "{sentence}")?;
+    }
+    writeln!(out)?;
+    write!(out, "{}", crate::timeline::timeline(log.events(), columns))?;
+    if let Some(advice) = advice.filter(|text| !text.is_empty()) {
+        writeln!(out, "\n{advice}")?;
+    }
+    Ok(0)
+}
+
+/// The end of the call, if the log has it.
+pub(crate) fn end(log: &CallLog) -> Option<(Ns, StopReason)> {
+    let start = log.events().first().map_or(0, |(at, _)| *at);
+    log.events().iter().find_map(|(at, event)| match event {
+        Event::CallEnded { stop_reason, .. } => Some((at.saturating_sub(start), *stop_reason)),
+        _ => None,
+    })
+}
+
+/// The events as sentences.
+fn sentences(log: &CallLog) -> Vec<String> {
+    let start = log.events().first().map_or(0, |(at, _)| *at);
+    let mut starts: Vec<(u32, Ns)> = Vec::new();
+    let mut draw = None;
+    let mut texts = Vec::new();
+    for (index, &(at, event)) in log.events().iter().enumerate() {
+        let since = at.saturating_sub(start);
+        let ran = |attempt: u32| {
+            let started = starts.iter().find(|(number, _)| *number == attempt);
+            human(at.saturating_sub(started.map_or(at, |(_, at)| *at)))
+        };
+        let detail = log.detail(index);
+        texts.extend(match event {
+            Event::CallStarted { deadline, idempotent } => {
+                let kind = if idempotent { "idempotent" } else { "not idempotent" };
+                let time = deadline.map_or("no deadline".to_owned(), |at| {
+                    format!("{} until its deadline", human(at.saturating_sub(start)))
+                });
+                Some(format!("The call was {kind} and had {time}."))
+            }
+            Event::AttemptStarted { attempt, number } => {
+                starts.push((attempt, at));
+                let same = if attempt == number { String::new() } else { format!(", counted as number {number}") };
+                Some(format!("Attempt {attempt} started at {}{same}.", human(since)))
+            }
+            Event::AttemptOutcome { attempt, classification } => {
+                let failed = |what: &str| format!("Attempt {attempt} {what} after {}{}.", ran(attempt), because(detail));
+                Some(match classification.directive {
+                    Directive::Succeed => format!("Attempt {attempt} succeeded after {}.", ran(attempt)),
+                    Directive::Fail => failed("failed with an error that is not retryable,"),
+                    Directive::Retry(failure) if failure.kind == FailureKind::NotReady => {
+                        failed("returned a value that is not the awaited one,")
+                    }
+                    Directive::Retry(failure) if detail.is_none() => {
+                        format!("Attempt {attempt} failed after {}: {failure}.", ran(attempt))
+                    }
+                    Directive::Retry(_) => failed("failed"),
+                })
+            }
+            Event::AttemptTimedOut { attempt } => {
+                Some(format!("Attempt {attempt} was still running after {}: its timeout ended it.", ran(attempt)))
+            }
+            Event::RandomDraw(u) => {
+                draw = Some(u);
+                None
+            }
+            Event::RetryScheduled { after, .. } => {
+                let jitter = draw.take().map_or(String::new(), |u| format!(" (random draw {u:.3})"));
+                Some(format!("A retry was scheduled {} later{jitter}.", human(after)))
+            }
+            Event::TransparentRetryScheduled { attempt, .. } => Some(format!(
+                "Attempt {attempt} provably did not reach the application, so it was retried transparently: that does not count."
+            )),
+            Event::ThrottleAnswered(Grant::Refused) => Some("The throttle refused another attempt.".to_owned()),
+            Event::ThrottleAnswered(Grant::After(wait, _)) => {
+                Some(format!("The throttle allowed another attempt after {}.", human(wait)))
+            }
+            Event::StrategyAnswered(_) => Some(format!("The {event}.")),
+            Event::Committed { attempt } => Some(format!(
+                "The call was committed to attempt {attempt} at {}: from then on it could not be retried.", human(since)
+            )),
+            Event::NotReplayable => Some("The request could no longer be replayed.".to_owned()),
+            Event::HedgeDelay(_) => Some(format!("The {event}.")),
+            Event::CallEnded { stop_reason, attempt } => {
+                let with = attempt.map_or(String::new(), |attempt| format!(" with attempt {attempt}"));
+                Some(format!("The call ended at {}{with}: {stop_reason}.", human(since)))
+            }
+            Event::AttemptCancelled { .. }
+            | Event::StrategyAsked(_)
+            | Event::ThrottleAnswered(Grant::Now(_) | Grant::Later) => None,
+        });
+    }
+    texts
+}
+
+fn because(detail: Option<&EventDetail>) -> String {
+    detail.map_or(String::new(), ToString::to_string)
+}
+
+/// What to do about a stop reason.
+const fn advice(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::Succeeded | StopReason::Cancelled => "",
+        StopReason::NotRetryable => {
+            "The classification says that this error stays. If it passes by itself, add it to what is retried."
+        }
+        StopReason::Committed => {
+            "The response had started, so a retry could have repeated it. Retry in the application, if repeating is safe."
+        }
+        StopReason::StrategyDeclined => "The application's own strategy decided this.",
+        StopReason::NotIdempotent => {
+            "The attempt may have run. If running it twice is safe, declare the call idempotent."
+        }
+        StopReason::ServerRefused => "The server asked not to be called again. Look there.",
+        StopReason::AttemptsExhausted => {
+            "More attempts or longer delays outlast a longer failure: `redial replay --policy` shows what another policy would have done."
+        }
+        StopReason::HintTooLong => "The server asked for a longer delay than `hint_max` accepts.",
+        StopReason::SoftLimit | StopReason::HardLimit => {
+            "The limits on the total time of retries ended the call: raise them, or shorten the delays."
+        }
+        StopReason::Deadline => {
+            "No further attempt could start in time. Give the call more time, shorten the delays, or set an attempt timeout so that one slow attempt does not use it up."
+        }
+        StopReason::Throttled => {
+            "The retry budget is spent: many calls failed before this one. That protects the server; a larger budget helps only if the server can bear it."
+        }
+        StopReason::AttemptTimeout => {
+            "The attempt may have run, so it was not retried. If running it twice is safe, retry timeouts."
+        }
+    }
+}

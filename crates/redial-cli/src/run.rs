@@ -1,0 +1,179 @@
+//! `redial run`: runs a command until it works (docs/run.md).
+//!
+//! Invariant: nothing here decides about a retry. One async call of [`redial::Policy`] runs the
+//! attempts; this module starts processes, copies their streams and judges exit codes.
+
+mod arguments;
+mod budget;
+mod exit;
+mod exit_codes;
+mod gate;
+mod group;
+mod input;
+mod output;
+mod policy;
+mod process;
+mod report;
+mod shared;
+mod signals;
+
+use std::convert::Infallible;
+use std::io;
+use std::path::Path;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Instant;
+
+use redial::parts::Operation;
+use redial::{Attempt, CallLog, Directive, Event, Policy, Report};
+
+pub use arguments::{Arguments, Attempts, BackoffKind, StdinMode, StdoutMode};
+pub use exit_codes::ExitList;
+
+use crate::log_file::policy_beside;
+use exit::{Exit, ExitRules, Patterns};
+use gate::Gate;
+use output::Stream;
+use process::{OutputMode, Program};
+use report::Ended;
+use shared::Shared;
+use signals::{Asked, Signals};
+
+/// The exit code if this program fails, or is used wrongly.
+pub const OWN_ERROR: u8 = 125;
+
+/// Runs the command, and returns the exit code of this program.
+#[must_use]
+pub fn run(arguments: &Arguments) -> u8 {
+    match try_run(arguments) {
+        Ok(code) => code,
+        Err(text) => {
+            eprintln!("redial: {text}");
+            OWN_ERROR
+        }
+    }
+}
+
+fn try_run(arguments: &Arguments) -> Result<u8, String> {
+    let config = policy::config(arguments)?;
+    let (policy, budget) = policy::build(arguments, &config)?;
+    if let Some(path) = &arguments.log {
+        let text = serde_json::to_string_pretty(&config).map_err(|error| error.to_string())?;
+        write(&policy_beside(path), &format!("{text}\n"))?;
+    }
+    let program = Program {
+        command: arguments.command.clone(),
+        input: input::Input::new(arguments),
+        output: output_mode(arguments),
+        foreground: arguments.foreground,
+        kill_after: arguments.kill_after,
+    };
+    let shared = Shared::new(program, ExitRules::new(arguments), Patterns::new(arguments));
+    let gate = Gate { shared: shared.clone(), budget };
+    let policy = policy.sharing(Arc::new(gate));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
+    group::adopt_orphans();
+    let code = runtime.block_on(drive(arguments, &policy, &shared));
+    // A thread may still wait for input.
+    runtime.shutdown_background();
+    code
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text)
+        .map_err(|error| format!("{} cannot be written: {error}", path.display()))
+}
+
+fn output_mode(arguments: &Arguments) -> OutputMode {
+    let terminal = io::IsTerminal::is_terminal(&io::stdout());
+    let default = if terminal { StdoutMode::Live } else { StdoutMode::Once };
+    match arguments.stdout.unwrap_or(default) {
+        StdoutMode::Live => OutputMode::Live,
+        StdoutMode::Once => OutputMode::Once(arguments.stdout_limit),
+    }
+}
+
+/// The command as an operation that can be attempted.
+struct RunCommand(Arc<Shared>);
+
+impl Operation for RunCommand {
+    type Answer = Pin<Box<dyn Future<Output = Result<Exit, Infallible>> + Send>>;
+    const READS_ATTEMPT: bool = true;
+
+    fn start(&mut self, attempt: Attempt) -> Self::Answer {
+        let shared = self.0.clone();
+        Box::pin(async move { Ok(shared.attempt(attempt.number()).await) })
+    }
+}
+
+async fn drive(arguments: &Arguments, policy: &Policy, shared: &Arc<Shared>) -> Result<u8, String> {
+    let mut signals = Signals::listen(arguments.foreground)
+        .map_err(|error| format!("signals cannot be received: {error}"))?;
+    let mut call_log = CallLog::new();
+    let begin = Instant::now();
+    let (report, signal) = call(arguments, policy, shared, &mut call_log, &mut signals).await;
+    let elapsed = begin.elapsed();
+    // A process that the deadline has ended is waited for. Signals are passed on meanwhile.
+    loop {
+        tokio::select! {
+            () = shared.idle() => break,
+            _ = signals.next(shared) => {}
+        }
+    }
+    shared.release_output(Stream::Out);
+    let ended = Ended { report: report.as_ref(), elapsed, shared, call_log: &call_log, signal };
+    if let Some(path) = &arguments.log {
+        write(path, &ended.annotated_log().to_json_lines())?;
+    }
+    if arguments.json {
+        eprintln!("{}", ended.json());
+    } else if !arguments.quiet
+        && let Some(message) = ended.message()
+    {
+        eprintln!("redial: {message}");
+    }
+    Ok(ended.code())
+}
+
+/// Makes the call. Returns its report, or the signal that ended it between two attempts.
+async fn call(
+    arguments: &Arguments,
+    policy: &Policy,
+    shared: &Arc<Shared>,
+    call_log: &mut CallLog,
+    signals: &mut Signals,
+) -> (Option<Report>, Option<i32>) {
+    let rules = |result: &Result<Exit, Infallible>| -> Option<Directive> {
+        result.as_ref().ok().map(|exit| shared.rules.directive(exit))
+    };
+    let mut retry = policy
+        .retry(RunCommand(shared.clone()))
+        .classify(rules)
+        .call_log(call_log)
+        .history()
+        .with_report();
+    if let Some(seed) = arguments.seed {
+        retry = retry.seed(seed);
+    }
+    if arguments.explain {
+        let (shared, mut start) = (shared.clone(), None);
+        retry = retry.on_event(move |at, event: &Event| {
+            let start = *start.get_or_insert(at);
+            eprintln!("{}", report::line(at.saturating_sub(start), event, &shared));
+        });
+    }
+    let mut call = pin!(retry.into_future());
+    loop {
+        tokio::select! {
+            biased;
+            result = &mut call => return (Some(match result {
+                Ok((_, report)) => report,
+                Err(error) => error.into_parts().1,
+            }), None),
+            asked = signals.next(shared) => if let Asked::Stop(signal) = asked {
+                return (None, Some(signal));
+            },
+        }
+    }
+}

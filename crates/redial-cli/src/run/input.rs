@@ -1,0 +1,250 @@
+//! The standard input of attempts. A pipe is kept while the first attempt reads it, and replayed to
+//! the next ones; a file is read again from where it was.
+//!
+//! Invariant: nothing is read from a pipe before an attempt asks for it, so that a pipe without an
+//! end does not delay the command.
+
+use std::collections::VecDeque;
+use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::process::Stdio;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use tempfile::SpooledTempFile;
+
+use super::arguments::{Arguments, StdinMode};
+use super::exit::LastBecause;
+use super::output::MEMORY_MAX;
+use super::shared::Shared;
+
+/// How much is read at once.
+const CHUNK: usize = 1 << 16;
+
+/// The input of all attempts.
+#[derive(Clone, Debug)]
+pub(super) enum Input {
+    Null,
+    Inherit,
+    /// A regular file, and the offset at which each attempt begins.
+    File(u64),
+    Replay(Arc<InputSpool>),
+}
+
+impl Input {
+    pub(super) fn new(arguments: &Arguments) -> Self {
+        let terminal = io::stdin().is_terminal();
+        let mode = arguments.stdin.unwrap_or(match (terminal, arguments.foreground) {
+            (true, true) => StdinMode::Inherit,
+            // In a process group of its own, the command cannot read from the terminal.
+            (true, false) => StdinMode::None,
+            (false, _) => StdinMode::Replay,
+        });
+        match mode {
+            StdinMode::None => Input::Null,
+            StdinMode::Inherit => Input::Inherit,
+            StdinMode::Replay => Input::replay(arguments.stdin_limit),
+        }
+    }
+
+    #[cfg(unix)]
+    fn replay(bytes_max: u64) -> Self {
+        use rustix::fs::{FileType, SeekFrom, fstat, seek};
+        let stdin = io::stdin();
+        let Ok(stat) = fstat(&stdin) else { return Input::Null };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => match seek(&stdin, SeekFrom::Current(0)) {
+                Ok(offset) => Input::File(offset),
+                Err(_) => Input::Replay(InputSpool::new(bytes_max)),
+            },
+            // `/dev/null`, for one.
+            FileType::CharacterDevice => Input::Inherit,
+            _ => Input::Replay(InputSpool::new(bytes_max)),
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn replay(bytes_max: u64) -> Self {
+        Input::Replay(InputSpool::new(bytes_max))
+    }
+
+    /// The input of the next attempt.
+    pub(super) fn stdio(&self) -> Stdio {
+        match self {
+            Input::Null => Stdio::null(),
+            Input::Inherit => Stdio::inherit(),
+            Input::File(_offset) => {
+                #[cfg(unix)]
+                let _ = rustix::fs::seek(io::stdin(), rustix::fs::SeekFrom::Start(*_offset));
+                Stdio::inherit()
+            }
+            Input::Replay(_) => Stdio::piped(),
+        }
+    }
+}
+
+/// Input that is kept for further attempts.
+#[derive(Debug)]
+pub(super) struct InputSpool {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    spool: SpooledTempFile,
+    /// How many bytes are kept.
+    kept: u64,
+    kept_max: u64,
+    /// What came beyond the limit, for the running attempt.
+    beyond: VecDeque<Vec<u8>>,
+    over_limit: bool,
+    /// An attempt waits for more.
+    wanted: bool,
+    ended: bool,
+    reader_started: bool,
+    /// The number of the attempt that reads; older ones end.
+    generation: u64,
+}
+
+/// Stops the thread that feeds an attempt when the attempt has ended.
+#[derive(Debug)]
+pub(super) struct Feeder(Arc<InputSpool>);
+
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        self.0.lock().generation += 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl InputSpool {
+    fn new(kept_max: u64) -> Arc<Self> {
+        let state = State {
+            spool: SpooledTempFile::new(MEMORY_MAX),
+            kept: 0,
+            kept_max,
+            beyond: VecDeque::new(),
+            over_limit: false,
+            wanted: false,
+            ended: false,
+            reader_started: false,
+            generation: 0,
+        };
+        Arc::new(InputSpool { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Feeds an attempt on a thread of its own.
+    pub(super) fn feed(
+        self: &Arc<Self>,
+        mut to: impl Write + Send + 'static,
+        shared: Arc<Shared>,
+    ) -> Feeder {
+        let generation = {
+            let mut state = self.lock();
+            if !state.reader_started {
+                state.reader_started = true;
+                let spool = self.clone();
+                std::thread::spawn(move || spool.read_input());
+            }
+            state.generation
+        };
+        let spool = self.clone();
+        std::thread::spawn(move || {
+            let mut at = 0;
+            while let Some(chunk) = spool.next_chunk(&mut at, generation) {
+                if spool.lock().over_limit {
+                    shared.set_last(LastBecause::InputLimit);
+                }
+                // The command need not read its input to the end.
+                if to.write_all(&chunk).is_err() {
+                    break;
+                }
+            }
+        });
+        Feeder(self.clone())
+    }
+
+    /// The next part of the input, once it is there; `None` at its end, or if the attempt has ended.
+    fn next_chunk(&self, at: &mut u64, generation: u64) -> Option<Vec<u8>> {
+        let mut state = self.lock();
+        loop {
+            if state.generation != generation {
+                return None;
+            }
+            if *at < state.kept {
+                return state.read_kept(at).ok();
+            }
+            if let Some(chunk) = state.beyond.pop_front() {
+                return Some(chunk);
+            }
+            if state.ended {
+                return None;
+            }
+            state.wanted = true;
+            self.changed.notify_all();
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Reads the input of this program whenever an attempt waits for it.
+    fn read_input(&self) {
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let mut state = self.lock();
+            while !state.wanted {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(state);
+            let read = match io::stdin().lock().read(&mut chunk) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Ok(count) => count,
+                Err(error) => {
+                    eprintln!("redial: the standard input cannot be read: {error}");
+                    0
+                }
+            };
+            let mut state = self.lock();
+            state.wanted = false;
+            state.add(&chunk[..read]);
+            let ended = state.ended;
+            drop(state);
+            self.changed.notify_all();
+            if ended {
+                return;
+            }
+        }
+    }
+}
+
+impl State {
+    fn read_kept(&mut self, at: &mut u64) -> io::Result<Vec<u8>> {
+        let mut chunk = vec![0; CHUNK.min(usize::try_from(self.kept - *at).unwrap_or(CHUNK))];
+        self.spool.seek(SeekFrom::Start(*at))?;
+        let count = self.spool.read(&mut chunk)?;
+        chunk.truncate(count);
+        *at += count as u64;
+        if count == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(chunk) }
+    }
+
+    /// Adds what was read; nothing is the end.
+    fn add(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            self.ended = true;
+            return;
+        }
+        let total = self.kept.saturating_add(bytes.len() as u64);
+        let kept = !self.over_limit
+            && total <= self.kept_max
+            && self.spool.seek(SeekFrom::Start(self.kept)).is_ok()
+            && self.spool.write_all(bytes).is_ok();
+        if kept {
+            self.kept = total;
+        } else {
+            self.over_limit = true;
+            self.beyond.push_back(bytes.to_vec());
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The process of an attempt: its start, its end, and the end of all that it has started.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::exit::{End, Exit, Matched};
+use super::group::Group;
+use super::input::{Feeder, Input};
+use super::output::{Held, Sink, Stream, pump};
+use super::shared::{Live, Shared};
+
+/// How often a process group is asked whether it has ended.
+const POLL: Duration = Duration::from_millis(10);
+/// How long the end of a group and of its output is awaited after SIGKILL. Only a process that has
+/// left the group can keep its output open for longer.
+const AFTER_KILL: Duration = Duration::from_secs(2);
+
+/// What is run.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) command: Vec<OsString>,
+    pub(super) input: Input,
+    pub(super) output: OutputMode,
+    pub(super) foreground: bool,
+    pub(super) kill_after: Duration,
+}
+
+/// What happens to the output.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OutputMode {
+    /// Held back up to this many bytes.
+    Once(u64),
+    Live,
+}
+
+/// A running attempt. If it is dropped, the process group is ended in the background.
+pub(super) struct Process {
+    running: Option<Running>,
+    shared: Arc<Shared>,
+}
+
+struct Running {
+    child: Child,
+    group: Group,
+    pumps: Vec<oneshot::Receiver<Matched>>,
+    feeder: Option<Feeder>,
+    _live: Live,
+}
+
+impl Process {
+    /// Starts the program.
+    pub(super) fn start(shared: &Arc<Shared>) -> Result<Process, End> {
+        let program = &shared.program;
+        let (name, arguments) = program
+            .command
+            .split_first()
+            .ok_or_else(|| End::NotStarted { not_found: true, text: "no command".to_owned() })?;
+        let mut command = Command::new(name);
+        command.args(arguments).stdin(program.input.stdio()).kill_on_drop(true);
+        #[cfg(unix)]
+        if !program.foreground {
+            command.process_group(0);
+        }
+        let holds = matches!(program.output, OutputMode::Once(_));
+        let watches = !shared.patterns.is_empty();
+        command.stdout(if holds || watches { Stdio::piped() } else { Stdio::inherit() });
+        command.stderr(if watches { Stdio::piped() } else { Stdio::inherit() });
+        let child = command.spawn().map_err(|error| not_started(name, &error))?;
+        let group = Group::new(&child, program.foreground);
+        let mut running =
+            Running { child, group, pumps: Vec::new(), feeder: None, _live: shared.live(group) };
+        if let Err(error) = running.connect(shared) {
+            let text = format!("its streams cannot be used: {error}");
+            drop(Process { running: Some(running), shared: shared.clone() });
+            return Err(End::NotStarted { not_found: false, text });
+        }
+        Ok(Process { running: Some(running), shared: shared.clone() })
+    }
+
+    /// Waits for the end of the process and of its output.
+    pub(super) async fn wait(mut self) -> Exit {
+        let mut exit = Exit { end: End::Exited(0), matched: Matched::default(), last: None };
+        if let Some(running) = &mut self.running {
+            exit.end = end(running.child.wait().await);
+            running.feeder = None;
+            exit.matched = running.output_end().await;
+        }
+        exit.last = self.shared.last();
+        // What a failed command has left behind must not run beside the next attempt.
+        if self.shared.rules.directive(&exit) != redial::Directive::Succeed
+            && let Some(running) = &mut self.running
+            && running.group.has_members()
+        {
+            running.end_group(self.shared.program.kill_after).await;
+        }
+        self.running = None;
+        exit
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            let kill_after = self.shared.program.kill_after;
+            // The runtime polls or drops the call, so there is one.
+            tokio::spawn(async move { running.end_group(kill_after).await });
+        }
+    }
+}
+
+impl Running {
+    /// Starts the threads that copy input and output.
+    fn connect(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
+        if let Some(stdout) = self.child.stdout.take() {
+            let sink = match shared.program.output {
+                OutputMode::Live => Sink::Live(Stream::Out),
+                OutputMode::Once(bytes_max) => {
+                    let held = Held::new(bytes_max);
+                    shared.hold(held.clone());
+                    Sink::Held(held)
+                }
+            };
+            self.pumps.push(pump(blocking_stdout(stdout)?, sink, shared.clone()));
+        }
+        if let Some(stderr) = self.child.stderr.take() {
+            let sink = Sink::Live(Stream::Err);
+            self.pumps.push(pump(blocking_stderr(stderr)?, sink, shared.clone()));
+        }
+        if let (Some(stdin), Input::Replay(spool)) =
+            (self.child.stdin.take(), &shared.program.input)
+        {
+            self.feeder = Some(spool.feed(blocking_stdin(stdin)?, shared.clone()));
+        }
+        Ok(())
+    }
+
+    /// Ends the process and all of its group: SIGTERM, and SIGKILL after a while.
+    async fn end_group(&mut self, kill_after: Duration) {
+        self.group.terminate(&mut self.child);
+        if timeout(kill_after, self.gone()).await.is_err() {
+            self.group.kill(&mut self.child);
+            let _ = timeout(AFTER_KILL, self.gone()).await;
+        }
+        let _ = timeout(AFTER_KILL, self.output_end()).await;
+    }
+
+    /// Waits for the end of the output, and returns its matches.
+    async fn output_end(&mut self) -> Matched {
+        let mut matched = Matched::default();
+        while let Some(pump) = self.pumps.last_mut() {
+            let Matched { until, retry, stop } = pump.await.unwrap_or_default();
+            matched.until |= until;
+            matched.retry |= retry;
+            matched.stop |= stop;
+            self.pumps.pop();
+        }
+        matched
+    }
+
+    /// Waits until the process and its group have ended.
+    async fn gone(&mut self) {
+        let _ = self.child.wait().await;
+        while self.group.has_members() {
+            sleep(POLL).await;
+        }
+    }
+}
+
+fn end(status: io::Result<ExitStatus>) -> End {
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => {
+            let text = format!("its exit code is not known: {error}");
+            return End::NotStarted { not_found: false, text };
+        }
+    };
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return End::Signalled(signal);
+    }
+    End::Exited(status.code().unwrap_or(1))
+}
+
+fn not_started(name: &OsString, error: &io::Error) -> End {
+    let name = name.to_string_lossy();
+    if error.kind() == io::ErrorKind::NotFound {
+        return End::NotStarted { not_found: true, text: format!("{name}: command not found") };
+    }
+    End::NotStarted { not_found: false, text: format!("{name} cannot be executed: {error}") }
+}
+
+#[cfg(unix)]
+mod streams {
+    use std::fs::File;
+    use std::io;
+    use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+
+    pub(super) fn blocking_stdout(stream: ChildStdout) -> io::Result<File> {
+        Ok(stream.into_owned_fd()?.into())
+    }
+    pub(super) fn blocking_stderr(stream: ChildStderr) -> io::Result<File> {
+        Ok(stream.into_owned_fd()?.into())
+    }
+    pub(super) fn blocking_stdin(stream: ChildStdin) -> io::Result<File> {
+        Ok(stream.into_owned_fd()?.into())
+    }
+}
+#[cfg(windows)]
+mod streams {
+    use std::fs::File;
+    use std::io;
+    use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+
+    pub(super) fn blocking_stdout(stream: ChildStdout) -> io::Result<File> {
+        Ok(stream.into_owned_handle()?.into())
+    }
+    pub(super) fn blocking_stderr(stream: ChildStderr) -> io::Result<File> {
+        Ok(stream.into_owned_handle()?.into())
+    }
+    pub(super) fn blocking_stdin(stream: ChildStdin) -> io::Result<File> {
+        Ok(stream.into_owned_handle()?.into())
+    }
+}
+use streams::{blocking_stderr, blocking_stdin, blocking_stdout};

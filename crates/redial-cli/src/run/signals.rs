@@ -1,0 +1,113 @@
+//! Signals: passed on to the command; those that ask to end also end the retries.
+
+use super::shared::Shared;
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Nothing but to pass it on.
+    Continue,
+    /// End now: no process runs.
+    Stop(i32),
+}
+
+#[cfg(unix)]
+mod system {
+    use std::io;
+
+    use rustix::process::Signal;
+    use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
+
+    use super::{Asked, Shared};
+    use crate::run::exit::LastBecause;
+
+    /// The signals that are passed on, and whether they end the retries.
+    const PASSED_ON: [(Signal, bool); 7] = [
+        (Signal::HUP, true),
+        (Signal::INT, true),
+        (Signal::QUIT, true),
+        (Signal::TERM, true),
+        (Signal::USR1, false),
+        (Signal::USR2, false),
+        (Signal::CONT, false),
+    ];
+
+    /// The signals of this process.
+    pub(in crate::run) struct Signals {
+        listeners: Vec<(Signal, bool, Listener)>,
+        foreground: bool,
+    }
+
+    impl Signals {
+        pub(in crate::run) fn listen(foreground: bool) -> io::Result<Self> {
+            let mut listeners = Vec::new();
+            for (number, ends) in PASSED_ON.into_iter().chain([(Signal::TSTP, false)]) {
+                let listener = signal(SignalKind::from_raw(number.as_raw()))?;
+                listeners.push((number, ends, listener));
+            }
+            Ok(Signals { listeners, foreground })
+        }
+
+        /// Waits for a signal and passes it on.
+        pub(in crate::run) async fn next(&mut self, shared: &Shared) -> Asked {
+            let (number, ends) = std::future::poll_fn(|context| {
+                for (number, ends, listener) in &mut self.listeners {
+                    if listener.poll_recv(context).is_ready() {
+                        return std::task::Poll::Ready((*number, *ends));
+                    }
+                }
+                std::task::Poll::Pending
+            })
+            .await;
+            let running = shared.running();
+            if let Some(group) = running
+                && !self.comes_from_the_terminal(number)
+            {
+                group.signal(number);
+            }
+            if number == Signal::TSTP {
+                // The terminal stops this process only: the command has a group of its own.
+                let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+            }
+            if !ends {
+                return Asked::Continue;
+            }
+            shared.set_last(LastBecause::Signal(number.as_raw()));
+            if running.is_some() { Asked::Continue } else { Asked::Stop(number.as_raw()) }
+        }
+
+        /// Whether the command gets this signal from the terminal by itself.
+        fn comes_from_the_terminal(&self, signal: Signal) -> bool {
+            self.foreground && matches!(signal, Signal::INT | Signal::QUIT | Signal::TSTP)
+        }
+    }
+}
+
+#[cfg(not(unix))]
+mod system {
+    use std::io;
+
+    use super::{Asked, Shared};
+    use crate::run::exit::LastBecause;
+
+    /// Ctrl-C, which the console also sends to the command.
+    pub(in crate::run) struct Signals;
+
+    const INTERRUPT: i32 = 2;
+
+    impl Signals {
+        pub(in crate::run) fn listen(_foreground: bool) -> io::Result<Self> {
+            Ok(Signals)
+        }
+
+        pub(in crate::run) async fn next(&mut self, shared: &Shared) -> Asked {
+            if tokio::signal::ctrl_c().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            shared.set_last(LastBecause::Signal(INTERRUPT));
+            if shared.is_idle() { Asked::Stop(INTERRUPT) } else { Asked::Continue }
+        }
+    }
+}
+
+pub(super) use system::Signals;

@@ -1,0 +1,96 @@
+//! Goal: `redial faults couchbase` is usable from any language: its first line has the addresses, each
+//! request gets a line, it exits on request, and input errors are explained. Method: the binary runs,
+//! and the reference client connects to it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use redial_couchbase::client::{Address, Client, ClientOptions};
+use serde_json::Value;
+
+use crate::temporary::Temporary;
+
+/// Runs the command with a script, and two requests of a client; returns the output.
+fn played(script: &str, arguments: &[&str]) -> Vec<String> {
+    let file = Temporary::new(script);
+    let mut process = Command::new(env!("CARGO_BIN_EXE_redial"))
+        .args(["faults", "couchbase", "--for", "60s", "--script", file.path()])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let mut out = BufReader::new(process.stdout.take().unwrap());
+    let mut first = String::new();
+    out.read_line(&mut first).unwrap();
+    let json = serde_json::from_str::<Value>(&first).ok();
+    let addresses: Vec<String> = match &json {
+        Some(json) => serde_json::from_value(json["addresses"].clone()).unwrap(),
+        None => first.split_whitespace().map(str::to_owned).collect(),
+    };
+    let (host, port) = addresses[0].rsplit_once(':').unwrap();
+    let options = ClientOptions::new([Address::new(host, port.parse().unwrap())], "travel")
+        .credentials("app", "secret")
+        .timeout(Duration::from_secs(30));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let documents = Client::open(options).default_collection();
+        documents.upsert("a", "1").await.unwrap();
+        assert_eq!(documents.get("a").await.unwrap().value, "1");
+    });
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!(process.wait().unwrap().code(), Some(0));
+    std::iter::once(first.as_str()).chain(rest.lines()).map(str::to_owned).collect()
+}
+
+const SCRIPT: &str = r#"{ "bucket": "travel", "users": { "app": "secret" }, "nodes": 2,
+    "attempts": [ { "status": 134 }, { "after": 5, "status": 9 } ] }"#;
+
+#[test]
+fn faults_couchbase_serves_a_client_and_prints_requests() {
+    let lines = played(SCRIPT, &["--requests", "4"]);
+    assert_eq!(lines[0].split_whitespace().count(), 2, "two nodes: {}", lines[0]);
+    assert!(lines[1].contains("upsert \"a\" (vbucket "), "{}", lines[1]);
+    assert!(lines[1].ends_with("status 0x86") && lines[2].ends_with("status 0x09"), "{lines:?}");
+    assert!(lines[4].contains("get \"a\"") && lines[4].ends_with("status 0x00"), "{lines:?}");
+    assert!(lines[5].starts_with("4 requests, "), "{lines:?}");
+}
+
+#[test]
+fn faults_couchbase_json_prints_one_object_per_line() {
+    let lines = played(SCRIPT, &["--requests", "4", "--json"]);
+    let objects: Vec<Value> =
+        lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects[0]["addresses"].as_array().unwrap().len(), 2);
+    assert_eq!((&objects[1]["command"], &objects[1]["status"]), (&"upsert".into(), &134.into()));
+    assert_eq!(objects.len(), 5);
+}
+
+#[test]
+fn faults_couchbase_invalid_script_is_reported_with_position() {
+    for (script, text) in [
+        ("{ \"nodes\": 17 }", "nodes: 17; expected 1 to 16"),
+        ("{ \"vbuckets\": 3 }", "vbuckets: 3; expected a power of two up to 1024"),
+        ("{ \"replicas\": 1 }", "replicas: 1; expected less than the 1 nodes"),
+        ("{ \"attempts\": [{}] }", "an attempt has exactly one of status, close"),
+        ("{ \"attempts\": [{\"hang\": true, \"status\": 1}] }", "exactly one of"),
+        (
+            "{ \"attempts\": [{\"hang\": true, \"command\": \"gett\"}] }",
+            "attempts[0].command: unknown",
+        ),
+        ("{ \"attempts\": [{\"hang\": true, \"after\": -1}] }", "after: expected milliseconds"),
+        ("{ \"error_map\": {\"xyz\": []} }", "error_map: \"xyz\"; expected a status"),
+        ("{ \"knots\": 1 }", "unknown field `knots`"),
+    ] {
+        let file = Temporary::new(script);
+        let output = Command::new(env!("CARGO_BIN_EXE_redial"))
+            .args(["faults", "couchbase", "--for", "10s", "--script", file.path()])
+            .output()
+            .unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{script}: {err}");
+        assert!(err.contains(text) && err.contains(file.path()), "{script}: {err}");
+    }
+}

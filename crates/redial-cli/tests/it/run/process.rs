@@ -1,0 +1,164 @@
+//! Timeouts, deadlines, signals and process groups.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{Place, ran};
+
+/// Longer than any of these tests may take.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Whether a process of this number runs. One that has ended and was not waited for does not.
+fn runs(pid: &str) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())) else {
+        return false;
+    };
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    !matches!(state, Some('Z' | 'X') | None)
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LONG, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn run_timeout_ends_the_whole_process_group() {
+    let place = Place::new();
+    let ran = place.run(
+        &["-n", "2", "--timeout", "300ms"],
+        "sleep 100 & echo $! >> pids; echo $$ >> pids; wait",
+    );
+    assert_eq!(ran.code, Some(124), "{ran:?}");
+    assert!(ran.err.contains("gave up after 2 attempts"), "{ran:?}");
+    assert!(ran.err.contains("timed out"), "{ran:?}");
+    assert!(ran.took >= Duration::from_millis(600) && ran.took < LONG, "{ran:?}");
+    let pids = place.read("pids");
+    assert_eq!(pids.lines().count(), 4);
+    assert!(!pids.lines().any(runs), "a process is left");
+}
+
+#[test]
+fn run_stubborn_command_is_killed_after_the_grace() {
+    let place = Place::new();
+    let ran = place.run(
+        &["-n", "1", "--timeout", "200ms", "--kill-after", "300ms"],
+        "trap '' TERM; echo $$ > pid; while :; do sleep 0.05; done",
+    );
+    assert_eq!(ran.code, Some(124), "{ran:?}");
+    assert!(ran.took >= Duration::from_millis(500) && ran.took < LONG, "{ran:?}");
+    assert!(!runs(&place.read("pid")), "it is left");
+}
+
+#[test]
+fn run_next_attempt_waits_until_the_last_one_has_ended() {
+    let place = Place::new();
+    let program = "trap 'sleep 0.3; echo end >> log; exit 0' TERM; echo begin >> log; \
+                   while :; do sleep 0.02; done";
+    let ran = place.run(&["-n", "2", "--timeout", "200ms", "--jitter", "none"], program);
+    assert_eq!(ran.code, Some(124), "{ran:?}");
+    assert_eq!(place.read("log"), "begin\nend\nbegin\nend\n");
+}
+
+#[test]
+fn run_timeout_then_success_is_success() {
+    let place = Place::new();
+    let program = "if [ -e once ]; then echo done; else touch once; echo part; sleep 100; fi";
+    let ran = place.run(&["-n", "3", "--timeout", "500ms"], program);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "done\n"), "{ran:?}");
+    assert_eq!(ran.err, "part\n", "the output of the attempt that timed out is not lost");
+}
+
+#[test]
+fn run_deadline_ends_the_running_attempt() {
+    let place = Place::new();
+    let ran = place
+        .run(&["-n", "unlimited", "--deadline", "700ms"], "echo $$ >> pids; sleep 0.2; exit 1");
+    assert_eq!(ran.code, Some(124), "{ran:?}");
+    assert!(ran.took < LONG, "{ran:?}");
+    let pids = place.read("pids");
+    assert!(pids.lines().count() >= 1 && !pids.lines().any(runs), "{pids}");
+    let ran = place.run(&["--deadline", "300ms"], "sleep 100");
+    assert_eq!(ran.code, Some(124), "{ran:?}");
+}
+
+#[test]
+fn run_deadline_stops_before_a_delay_that_is_too_long() {
+    let place = Place::new();
+    let begin = Instant::now();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redial"));
+    command.args(["run", "--first", "1h", "--jitter", "none", "--deadline", "30m", "false"]);
+    let ran = ran(command.stdin(Stdio::null()).current_dir(place.path()));
+    assert_eq!(ran.code, Some(124), "{ran:?}");
+    assert!(ran.err.contains("exit code 1 (no time left before the deadline)"), "{ran:?}");
+    assert!(begin.elapsed() < LONG, "it slept");
+}
+
+#[test]
+fn run_failed_command_leaves_no_process_behind() {
+    let place = Place::new();
+    // The output of the process in the background is not that of the command.
+    let program = "sleep 100 >/dev/null 2>&1 & echo $! >> pids; exit 3";
+    let ran = place.run(&["-n", "2"], program);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let pids = place.read("pids");
+    assert_eq!(pids.lines().count(), 2);
+    assert!(!pids.lines().any(runs), "a process is left");
+}
+
+#[test]
+fn run_successful_command_may_leave_a_daemon() {
+    let place = Place::new();
+    let ran = place.run(&[], "sleep 100 >/dev/null 2>&1 & echo $! > pid");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let pid = place.read("pid");
+    assert!(runs(&pid), "the daemon was ended");
+    let kill = Command::new("kill").arg(pid.trim()).status().expect("kill runs");
+    assert!(kill.success());
+}
+
+#[test]
+fn run_passes_signals_on_and_stops_retrying() {
+    let place = Place::new();
+    let program =
+        "trap 'echo got >> log; exit 42' TERM; echo $$ > pid; while :; do sleep 0.02; done";
+    let mut child = place.command(&["-n", "5"]).args(["--", "sh", "-c", program]).spawn().unwrap();
+    eventually("the command runs", || place.read("pid").ends_with('\n'));
+    // Twice is no harm: the first one ends it.
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let status = child.wait().unwrap();
+    assert_eq!((status.code(), place.read("log").as_str()), (Some(42), "got\n"));
+    assert!(!runs(&place.read("pid")));
+}
+
+#[test]
+fn run_passes_user_signals_on_and_continues() {
+    let place = Place::new();
+    let program = "trap 'echo usr1; exit 0' USR1; echo $$ > pid; while :; do sleep 0.02; done";
+    let child = place.command(&[]).args(["--", "sh", "-c", program]).stdout(Stdio::piped()).spawn();
+    let child = child.unwrap();
+    eventually("the command runs", || place.read("pid").ends_with('\n'));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-USR1", &pid]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"usr1\n"[..]));
+}
+
+#[test]
+fn run_signal_between_attempts_is_128_and_its_number() {
+    let place = Place::new();
+    let mut command = place.command(&["--first", "1h", "--jitter", "none", "--log", "log.jsonl"]);
+    // `--first` is given twice; the last one counts.
+    let mut child = command.args(["--", "sh", "-c", "touch ran; exit 1"]).spawn().unwrap();
+    eventually("the command ran", || place.file("ran").exists());
+    // The attempt may still be ending: then the signal arrives before the delay, with the same end.
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(place.read("log.jsonl").contains("\"cancelled\""), "{}", place.read("log.jsonl"));
+}

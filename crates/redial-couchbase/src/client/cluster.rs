@@ -1,0 +1,326 @@
+//! What all requests of a client share: nodes, cluster configuration, collections, terminal state.
+//!
+//! Requests read immutable snapshots without a lock. A new cluster configuration replaces the snapshot
+//! if it is newer, whether it came with a handshake, a poll or a NOT MY VBUCKET response.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use redial::Reason;
+
+use super::bootstrap::Collections;
+use super::endpoint::{Endpoint, Membership, ReadyConnection};
+use super::error::{InvalidRequest, RequestError};
+use super::frame::{RequestFrame, ResponseFrame};
+use super::manifest::Manifest;
+use super::opcode;
+use super::options::ClientOptions;
+use super::topology::{Topology, Transport};
+use crate::error_map::ErrorMap;
+use crate::operation;
+use crate::orchestrator::Orchestrator;
+use crate::reason;
+use crate::response::{Response, status};
+use crate::strategy::FailFast;
+use crate::terminal::{RequestTarget, TerminalState};
+
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) options: ClientOptions,
+    pub(crate) terminal: TerminalState,
+    /// For the client's own requests: a failed poll is not retried, since the next one follows soon
+    /// (decision C13).
+    internal: Orchestrator,
+    routes: ArcSwap<Routes>,
+    /// Serializes changes of the routes.
+    changing: Mutex<()>,
+    error_map: ArcSwapOption<ErrorMap>,
+    manifest: ArcSwapOption<Manifest>,
+    /// Whether the manifest is being fetched: at most once at a time.
+    fetching: AtomicBool,
+    /// Which endpoint is polled next.
+    polled: AtomicUsize,
+    /// The number of requests that wait for a retry.
+    in_retry: AtomicUsize,
+    closed: AtomicBool,
+}
+
+/// The endpoints, and where each vbucket is.
+#[derive(Debug, Default)]
+struct Routes {
+    topology: Option<Topology>,
+    /// The endpoints by the topology's node number.
+    nodes: Vec<Option<Arc<Endpoint>>>,
+    /// All endpoints: the first addresses until there is a topology, then its nodes.
+    endpoints: Vec<Arc<Endpoint>>,
+}
+
+/// Where a request goes.
+pub(crate) struct Destination {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) vbucket: u16,
+}
+
+/// The collection of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CollectionName {
+    Default,
+    Named { scope: Arc<str>, collection: Arc<str> },
+}
+
+impl Cluster {
+    /// A cluster that connects to its first addresses.
+    pub(crate) fn start(options: ClientOptions) -> Arc<Self> {
+        let cluster = Arc::new(Cluster {
+            options,
+            terminal: TerminalState::new(),
+            internal: Orchestrator::with(FailFast),
+            routes: ArcSwap::default(),
+            changing: Mutex::new(()),
+            error_map: ArcSwapOption::empty(),
+            manifest: ArcSwapOption::empty(),
+            fetching: AtomicBool::new(false),
+            polled: AtomicUsize::new(0),
+            in_retry: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+        });
+        let addresses = cluster.options.addresses.iter().cloned();
+        let endpoints = addresses.map(|address| Endpoint::start(address, &cluster)).collect();
+        cluster.routes.store(Arc::new(Routes { endpoints, ..Routes::default() }));
+        cluster
+    }
+
+    /// Closes all connections. Running requests end as with a lost connection.
+    pub(crate) fn close(&self) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.closed.store(true, Ordering::Release);
+        for endpoint in &self.routes.swap(Arc::default()).endpoints {
+            endpoint.stop();
+        }
+    }
+
+    pub(crate) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
+        self.routes.load().endpoints.clone()
+    }
+
+    pub(crate) fn revision(&self) -> Option<(i64, i64)> {
+        self.routes.load().topology.as_ref().map(Topology::revision)
+    }
+
+    /// Applies a configuration that this endpoint has sent, if it is newer.
+    pub(crate) fn apply(self: &Arc<Self>, topology: Topology, from: &Arc<Endpoint>) -> Membership {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let routes = self.routes.load_full();
+        let is_member =
+            |routes: &Routes| routes.endpoints.iter().any(|endpoint| Arc::ptr_eq(endpoint, from));
+        let is_newer =
+            routes.topology.as_ref().is_none_or(|present| topology.is_newer_than(present));
+        if self.closed.load(Ordering::Acquire) {
+            return Membership::Removed;
+        }
+        if is_newer {
+            let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
+            let nodes = topology.nodes.iter().map(|address| {
+                let address = address.as_ref()?;
+                let known = endpoints.iter().chain(&routes.endpoints);
+                let known = known.into_iter().find(|it| it.address == *address).cloned();
+                let endpoint = known.unwrap_or_else(|| Endpoint::start(address.clone(), self));
+                if !endpoints.iter().any(|it| Arc::ptr_eq(it, &endpoint)) {
+                    endpoints.push(endpoint.clone());
+                }
+                Some(endpoint)
+            });
+            let nodes = nodes.collect();
+            let is_kept = |old: &Arc<Endpoint>| endpoints.iter().any(|it| Arc::ptr_eq(it, old));
+            for old in routes.endpoints.iter().filter(|old| !is_kept(old)) {
+                old.stop();
+            }
+            self.routes.store(Arc::new(Routes { topology: Some(topology), nodes, endpoints }));
+        }
+        if is_member(&self.routes.load()) { Membership::Member } else { Membership::Removed }
+    }
+
+    /// Applies a configuration from a response's body, if it is one.
+    pub(crate) fn apply_json(self: &Arc<Self>, json: &[u8], from: &Arc<Endpoint>) {
+        let transport = if self.options.tls.is_some() { Transport::Tls } else { Transport::Plain };
+        // The server may leave it out, and a poll gets it then.
+        if let Ok(topology) = Topology::parse(json, from.address.host(), transport) {
+            self.apply(topology, from);
+        }
+    }
+
+    pub(crate) fn set_error_map(&self, map: ErrorMap) {
+        let is_newer =
+            self.error_map.load().as_ref().is_none_or(|it| it.revision() < map.revision());
+        if is_newer {
+            self.error_map.store(Some(Arc::new(map)));
+        }
+    }
+
+    /// The response of the KV service with the error map entry of its status.
+    pub(crate) fn response(&self, opcode: u8, status: u16) -> Response {
+        let response = Response::kv(status).to_command(opcode::name(opcode));
+        match &*self.error_map.load() {
+            Some(map) => response.with_error_map(map),
+            None => response,
+        }
+    }
+
+    /// The error of a request that cannot be sent: a terminal reason if there is one, else this one.
+    pub(crate) fn not_sent(&self, reason: Reason, collection: &CollectionName) -> RequestError {
+        let bucket = &self.options.bucket;
+        let target = match collection {
+            CollectionName::Default => RequestTarget::bucket(bucket),
+            CollectionName::Named { scope, collection } => {
+                RequestTarget::collection(bucket, scope, collection)
+            }
+        };
+        match self.terminal.terminal_reason_for(target) {
+            Some(terminal) => RequestError::Terminal(terminal),
+            None => RequestError::NotSent(reason),
+        }
+    }
+
+    /// The node for a key; `copy` 0 is the active one.
+    pub(crate) fn route(&self, key: &[u8], copy: usize) -> Result<Destination, Reason> {
+        let routes = self.routes.load();
+        let Some(topology) = &routes.topology else { return Err(reason::SERVICE_NOT_AVAILABLE) };
+        let route = topology.route(key, copy);
+        let node = route.node.ok_or(reason::NODE_NOT_AVAILABLE)?;
+        // A listed node without an address has no KV service.
+        let endpoint = routes.nodes.get(node).cloned().flatten();
+        let endpoint = endpoint.ok_or(reason::SERVICE_NOT_AVAILABLE)?;
+        Ok(Destination { endpoint, vbucket: route.vbucket })
+    }
+
+    /// Whether every node is connected.
+    pub(crate) fn is_ready(&self) -> bool {
+        let routes = self.routes.load();
+        routes.topology.is_some() && routes.endpoints.iter().all(|it| it.ready().is_some())
+    }
+
+    /// Reserves one of the places for requests that wait for a retry.
+    pub(crate) fn enter_retry(&self) -> bool {
+        let max = self.options.requests_in_retry_max;
+        let enter = |waiting| (waiting < max).then_some(waiting + 1);
+        self.in_retry.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).is_ok()
+    }
+
+    pub(crate) fn leave_retry(&self) {
+        self.in_retry.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn in_retry(&self) -> usize {
+        self.in_retry.load(Ordering::Relaxed)
+    }
+
+    /// The id of a collection, or why it is not known.
+    pub(crate) async fn collection_id(
+        self: &Arc<Self>,
+        name: &CollectionName,
+        connection: &ReadyConnection,
+    ) -> Result<Option<u32>, RequestError> {
+        match (name, connection.collections) {
+            (CollectionName::Default, Collections::Unsupported) => Ok(None),
+            (CollectionName::Default, Collections::Supported) => Ok(Some(0)),
+            (CollectionName::Named { .. }, Collections::Unsupported) => {
+                Err(RequestError::Invalid(InvalidRequest::NoCollections))
+            }
+            (CollectionName::Named { scope, collection }, Collections::Supported) => {
+                if self.manifest.load().is_none() {
+                    self.fetch_manifest(connection).await?;
+                }
+                let manifest = self.manifest.load();
+                if let Some(id) = manifest.as_ref().and_then(|it| it.id(scope, collection)) {
+                    return Ok(Some(id));
+                }
+                // It may have been created since. The next attempt sees the new map.
+                self.refresh_manifest();
+                Err(self.not_sent(reason::SERVICE_NOT_AVAILABLE, name))
+            }
+        }
+    }
+
+    /// Fetches the manifest in the background, unless that is being done.
+    pub(crate) fn refresh_manifest(self: &Arc<Self>) {
+        if self.fetching.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let cluster = self.clone();
+        tokio::spawn(async move {
+            let fetching = Fetching(&cluster.fetching);
+            let ready = cluster.endpoints().iter().find_map(|endpoint| endpoint.ready());
+            if let Some(ready) = ready {
+                // A failure shows in the requests that need the map.
+                let _ = cluster.fetch_manifest(&ready).await;
+            }
+            drop(fetching);
+        });
+    }
+
+    async fn fetch_manifest(&self, connection: &ReadyConnection) -> Result<(), RequestError> {
+        let opcode = opcode::GET_COLLECTIONS_MANIFEST;
+        let request =
+            self.internal.request(operation::KV_GET_COLLECTION_MANIFEST, self.options.timeout);
+        let fetched = request.run(|_| send(&connection.connection, opcode)).await;
+        let frame = fetched.map_err(|error| {
+            error.into_last().unwrap_or(RequestError::NotSent(reason::SERVICE_NOT_AVAILABLE))
+        })?;
+        if frame.status != status::SUCCESS {
+            return Err(RequestError::Response(self.response(opcode, frame.status)));
+        }
+        let manifest = Manifest::parse(&frame.value)
+            .ok_or(RequestError::Protocol("it is not a collection manifest"))?;
+        let is_newer = self.manifest.load().as_ref().is_none_or(|it| it.uid() <= manifest.uid());
+        if is_newer {
+            self.terminal.collections_fetched(&self.options.bucket, manifest.map());
+            self.manifest.store(Some(Arc::new(manifest)));
+        }
+        Ok(())
+    }
+
+    /// Asks one endpoint for the cluster configuration.
+    pub(crate) async fn poll_config(self: &Arc<Self>) {
+        let endpoints = self.endpoints();
+        let first = self.polled.fetch_add(1, Ordering::Relaxed);
+        let in_turn = endpoints.iter().cycle().skip(first % endpoints.len().max(1));
+        let ready = in_turn.take(endpoints.len()).find_map(|it| Some((it, it.ready()?)));
+        let Some((endpoint, ready)) = ready else { return };
+        let request =
+            self.internal.request(operation::KV_CLUSTER_CONFIG, self.options.config_poll_interval);
+        let polled = request.run(|_| send(&ready.connection, opcode::GET_CLUSTER_CONFIG)).await;
+        if let Ok(frame) = polled
+            && frame.status == status::SUCCESS
+        {
+            self.apply_json(&frame.value, endpoint);
+        }
+    }
+}
+
+/// Clears the flag when the fetch ends, even if its task is aborted.
+struct Fetching<'a>(&'a AtomicBool);
+
+impl Drop for Fetching<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Sends a command without arguments.
+async fn send(
+    connection: &super::connection::Connection,
+    opcode: u8,
+) -> Result<ResponseFrame, RequestError> {
+    let frame = RequestFrame {
+        opcode,
+        vbucket: 0,
+        opaque: 0,
+        cas: 0,
+        extras: &[],
+        key_prefix: &[],
+        key: &[],
+        value: &[],
+    };
+    connection.send(frame)?.receive().await
+}

@@ -1,0 +1,268 @@
+//! One connection to a node: a bounded send queue, and responses matched by their opaque.
+//!
+//! A task owns the socket. Requests are queued for it; the queue is bounded, so that a server that does
+//! not read makes requests fail with `SOCKET_NOT_AVAILABLE` instead of using up memory. When the
+//! connection ends, requests that were written end with `SOCKET_CLOSED_WHILE_IN_FLIGHT`, and those that
+//! were still queued with `SOCKET_NOT_AVAILABLE`, which proves that they were not executed.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::error::RequestError;
+use super::frame::{RequestFrame, ResponseFrame};
+use crate::reason;
+
+/// The maximum number of requests of a connection that await their response.
+pub const IN_FLIGHT_MAX: usize = 65_536;
+/// How many bytes of queued requests are written together.
+const WRITE_BYTES: usize = 64 << 10;
+/// The size of a read.
+const READ_BYTES: usize = 16 << 10;
+
+/// A byte stream to a server.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A connection; requests can be sent from any task.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    queue: mpsc::Sender<Queued>,
+    shared: Arc<Shared>,
+    closed: watch::Receiver<bool>,
+    task: tokio::task::AbortHandle,
+}
+
+#[derive(Debug)]
+struct Queued {
+    opaque: u32,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    next_opaque: AtomicU32,
+    in_flight: Mutex<InFlight>,
+}
+
+#[derive(Debug, Default)]
+struct InFlight {
+    requests: HashMap<u32, Pending>,
+    /// Set when the connection has ended.
+    end: Option<End>,
+}
+
+/// Why a connection ended; `None`: the server closed it.
+type End = Option<Arc<io::Error>>;
+
+#[derive(Debug)]
+struct Pending {
+    written: bool,
+    response: oneshot::Sender<Result<ResponseFrame, RequestError>>,
+}
+
+impl Connection {
+    /// Starts the task of a connection.
+    pub(crate) fn start(stream: Box<dyn Stream>, queue_max: usize) -> Self {
+        let (queue, queued) = mpsc::channel(queue_max.max(1));
+        let shared = Arc::new(Shared::default());
+        let (close, closed) = watch::channel(false);
+        let guard = Running { shared: shared.clone(), close };
+        let task = tokio::spawn(async move {
+            let (reader, writer) = tokio::io::split(stream);
+            let end = tokio::select! {
+                end = read(reader, &guard.shared) => end,
+                end = write(writer, queued, &guard.shared) => end,
+            };
+            guard.shared.end(&end);
+        });
+        Connection { queue, shared, closed, task: task.abort_handle() }
+    }
+
+    /// Sends a request. The result is the response, or why there is none.
+    ///
+    /// # Errors
+    /// The request was not sent: the connection has ended, or its queue is full.
+    pub(crate) fn send(&self, frame: RequestFrame<'_>) -> Result<PendingResponse, RequestError> {
+        let not_available = || RequestError::NotSent(reason::SOCKET_NOT_AVAILABLE);
+        let slot = self.queue.try_reserve().map_err(|_| not_available())?;
+        let opaque = self.shared.next_opaque.fetch_add(1, Ordering::Relaxed);
+        let (sender, response) = oneshot::channel();
+        {
+            let mut in_flight = self.shared.lock();
+            if in_flight.end.is_some()
+                || in_flight.requests.len() >= IN_FLIGHT_MAX
+                || in_flight.requests.contains_key(&opaque)
+            {
+                return Err(not_available());
+            }
+            in_flight.requests.insert(opaque, Pending { written: false, response: sender });
+        }
+        slot.send(Queued { opaque, bytes: RequestFrame { opaque, ..frame }.encode() });
+        let opcode = frame.opcode;
+        Ok(PendingResponse { opaque, opcode, response, shared: self.shared.clone() })
+    }
+
+    /// Whether the connection has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.lock().end.is_some()
+    }
+
+    /// Waits until the connection has ended.
+    pub(crate) async fn closed(&self) {
+        // An error means that the task is gone.
+        let _ = self.closed.clone().wait_for(|closed| *closed).await;
+    }
+
+    /// The error that ended the connection, if there was one.
+    pub(crate) fn error(&self) -> Option<Arc<io::Error>> {
+        self.shared.lock().end.clone().flatten()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Ends all requests when the task ends, even if it is aborted.
+struct Running {
+    shared: Arc<Shared>,
+    close: watch::Sender<bool>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.end(&None);
+        self.close.send_replace(true);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, InFlight> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, end: &End) {
+        let requests = {
+            let mut in_flight = self.lock();
+            if in_flight.end.is_some() {
+                return;
+            }
+            in_flight.end = Some(end.clone());
+            std::mem::take(&mut in_flight.requests)
+        };
+        for pending in requests.into_values() {
+            let reason = if pending.written {
+                reason::SOCKET_CLOSED_WHILE_IN_FLIGHT
+            } else {
+                reason::SOCKET_NOT_AVAILABLE
+            };
+            let lost = RequestError::ConnectionLost { reason, cause: end.clone() };
+            // The request may be gone already.
+            let _ = pending.response.send(Err(lost));
+        }
+    }
+}
+
+/// A response that is awaited. Dropping it forgets the request: if it is still queued, it is not
+/// written.
+#[derive(Debug)]
+pub(crate) struct PendingResponse {
+    opaque: u32,
+    opcode: u8,
+    response: oneshot::Receiver<Result<ResponseFrame, RequestError>>,
+    shared: Arc<Shared>,
+}
+
+impl PendingResponse {
+    /// Waits for the response.
+    ///
+    /// # Errors
+    /// The connection was lost, or the server answered another command.
+    pub(crate) async fn receive(mut self) -> Result<ResponseFrame, RequestError> {
+        let frame = match (&mut self.response).await {
+            Ok(response) => response?,
+            // The sender is dropped only with the whole connection.
+            Err(_) => {
+                let reason = reason::SOCKET_CLOSED_WHILE_IN_FLIGHT;
+                return Err(RequestError::ConnectionLost { reason, cause: None });
+            }
+        };
+        if frame.opcode == self.opcode {
+            Ok(frame)
+        } else {
+            Err(RequestError::Protocol("it answers another command"))
+        }
+    }
+}
+
+impl Drop for PendingResponse {
+    fn drop(&mut self) {
+        self.shared.lock().requests.remove(&self.opaque);
+    }
+}
+
+/// Reads responses until the connection ends.
+async fn read(mut reader: ReadHalf<Box<dyn Stream>>, shared: &Shared) -> End {
+    let mut buffer = BytesMut::with_capacity(READ_BYTES);
+    loop {
+        loop {
+            let frame = match ResponseFrame::decode(&mut buffer) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(error) => {
+                    let error = io::Error::new(io::ErrorKind::InvalidData, error);
+                    return Some(Arc::new(error));
+                }
+            };
+            // A response without a request belongs to one that was dropped.
+            let pending = shared.lock().requests.remove(&frame.opaque);
+            if let Some(pending) = pending {
+                let _ = pending.response.send(Ok(frame));
+            }
+        }
+        buffer.reserve(READ_BYTES);
+        match reader.read_buf(&mut buffer).await {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(error) => return Some(Arc::new(error)),
+        }
+    }
+}
+
+/// Writes queued requests until the connection ends.
+async fn write(
+    mut writer: WriteHalf<Box<dyn Stream>>,
+    mut queued: mpsc::Receiver<Queued>,
+    shared: &Shared,
+) -> End {
+    let mut bytes = Vec::new();
+    while let Some(first) = queued.recv().await {
+        bytes.clear();
+        let mut next = Some(first);
+        while let Some(request) = next {
+            // From here on the server may get it. A request that was dropped is not written.
+            if let Some(pending) = shared.lock().requests.get_mut(&request.opaque) {
+                pending.written = true;
+                bytes.extend(&request.bytes);
+            }
+            next = if bytes.len() < WRITE_BYTES { queued.try_recv().ok() } else { None };
+        }
+        let written = async {
+            writer.write_all(&bytes).await?;
+            writer.flush().await
+        };
+        if let Err(error) = written.await {
+            return Some(Arc::new(error));
+        }
+    }
+    None
+}

@@ -1,0 +1,128 @@
+//! A node's KV service: one connection, which is made again whenever it is lost, and a circuit breaker.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::task::AbortHandle;
+
+use super::bootstrap::{self, Bootstrapped, Collections, ConnectError, is_tls_error};
+use super::breaker::Breaker;
+use super::cluster::Cluster;
+use super::connection::Connection;
+use super::topology::Address;
+use crate::operation::RequestOperation;
+use crate::orchestrator::Orchestrator;
+use crate::strategy::BestEffort;
+use crate::terminal::TopologyConnection;
+
+/// Connecting changes nothing on the server.
+const CONNECT: RequestOperation = RequestOperation::declared_idempotent("client.connect");
+
+/// A connection that is ready, and what was negotiated on it.
+#[derive(Debug)]
+pub(crate) struct ReadyConnection {
+    pub(crate) connection: Connection,
+    pub(crate) collections: Collections,
+}
+
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) address: Address,
+    pub(crate) breaker: Arc<Breaker>,
+    ready: ArcSwapOption<ReadyConnection>,
+    /// The errors of this endpoint's connections in the terminal state. All connections can be asked
+    /// for the cluster configuration, so each of them follows the topology.
+    status: TopologyConnection,
+    task: OnceLock<AbortHandle>,
+    /// Why the last attempt to connect failed.
+    connect_error: ArcSwapOption<ConnectError>,
+}
+
+impl Endpoint {
+    /// An endpoint that connects in the background until it is stopped.
+    pub(crate) fn start(address: Address, cluster: &Arc<Cluster>) -> Arc<Self> {
+        let endpoint = Arc::new(Endpoint {
+            address,
+            breaker: Arc::new(Breaker::new(cluster.options.circuit_breaker)),
+            ready: ArcSwapOption::empty(),
+            status: cluster.terminal.connect(),
+            task: OnceLock::new(),
+            connect_error: ArcSwapOption::empty(),
+        });
+        let task = tokio::spawn(stay_connected(endpoint.clone(), cluster.clone()));
+        // The cell is empty: it was made above.
+        let _ = endpoint.task.set(task.abort_handle());
+        endpoint
+    }
+
+    /// Closes the connection for good.
+    pub(crate) fn stop(&self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+        self.ready.store(None);
+    }
+
+    /// Why the endpoint is not connected, if an attempt to connect failed.
+    pub(crate) fn connect_error(&self) -> Option<Arc<ConnectError>> {
+        self.connect_error.load_full()
+    }
+
+    /// The connection, if there is one.
+    pub(crate) fn ready(&self) -> Option<Arc<ReadyConnection>> {
+        self.ready.load_full().filter(|ready| !ready.connection.is_closed())
+    }
+}
+
+/// Connects, waits until the connection is lost, and connects again.
+async fn stay_connected(endpoint: Arc<Endpoint>, cluster: Arc<Cluster>) {
+    let reconnects = Orchestrator::with(BestEffort::with(cluster.options.reconnect.clone()));
+    loop {
+        let connecting =
+            reconnects.request(CONNECT, Duration::MAX).run(|_| connect(&endpoint, &cluster));
+        // It is retried until it succeeds.
+        let Ok(Bootstrapped { connection, collections, error_map, topology }) = connecting.await
+        else {
+            return;
+        };
+        if let Some(map) = error_map {
+            cluster.set_error_map(map);
+        }
+        let ready = Arc::new(ReadyConnection { connection, collections });
+        endpoint.ready.store(Some(ready.clone()));
+        endpoint.connect_error.store(None);
+        if cluster.apply(topology, &endpoint) == Membership::Removed {
+            return;
+        }
+        ready.connection.closed().await;
+        if let Some(error) = ready.connection.error().filter(|error| is_tls_error(error)) {
+            endpoint.status.tls_failed(error.to_string());
+        }
+        endpoint.ready.store(None);
+    }
+}
+
+/// Whether an endpoint is part of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Membership {
+    Member,
+    Removed,
+}
+
+async fn connect(
+    endpoint: &Endpoint,
+    cluster: &Cluster,
+) -> Result<Bootstrapped, Arc<ConnectError>> {
+    let (options, address) = (&cluster.options, &endpoint.address);
+    let connecting = bootstrap::connect(options, address, &cluster.terminal, &endpoint.status);
+    let connected = match tokio::time::timeout(options.connect_timeout, connecting).await {
+        Ok(result) => result,
+        Err(_) => Err(ConnectError::Timeout),
+    };
+    connected.map_err(|error| {
+        let error = Arc::new(error);
+        endpoint.connect_error.store(Some(error.clone()));
+        error
+    })
+}

@@ -1,0 +1,478 @@
+//! A request of the client: its command, its options, and its attempts.
+
+use std::any::Any;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use redial::strategy::Strategy;
+use redial::{CallLog, Reason};
+use tokio::time::Instant;
+
+use super::bootstrap::label;
+use super::breaker::Admission;
+use super::cluster::{Cluster, CollectionName, Destination};
+use super::documents::{Cas, Mutation};
+use super::error::{InvalidRequest, RequestError};
+use super::frame::{Extras, KEY_BYTES_MAX, RequestFrame, ResponseFrame, VALUE_BYTES_MAX, leb128};
+use crate::context::RequestAttempt;
+use crate::error::Error;
+use crate::operation::RequestOperation;
+use crate::reason;
+use crate::response::{Response, status};
+use crate::retryable_error::RetryableError;
+
+/// The seconds up to which the protocol takes an expiry as relative.
+const RELATIVE_EXPIRY_MAX: u64 = 30 * 24 * 60 * 60;
+
+/// What is sent for a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Command {
+    pub(crate) operation: RequestOperation,
+    pub(crate) opcode: u8,
+    pub(crate) key: Bytes,
+    pub(crate) value: Bytes,
+    pub(crate) extras: Extras,
+    /// Where the extras have the expiry.
+    pub(crate) expiry_at: Option<usize>,
+    pub(crate) cas: u64,
+    /// 0: the active copy; others: replicas.
+    pub(crate) copy: usize,
+    /// A status besides success that has a result.
+    pub(crate) also_accepts: Option<u16>,
+    /// The key is not a document's: it is sent without the prefix of a collection.
+    pub(crate) without_collection: bool,
+    pub(crate) invalid: Option<InvalidRequest>,
+}
+
+impl Command {
+    pub(crate) fn new(operation: RequestOperation, opcode: u8, key: impl Into<Bytes>) -> Self {
+        Command {
+            operation,
+            opcode,
+            key: key.into(),
+            value: Bytes::new(),
+            extras: Extras::default(),
+            expiry_at: None,
+            cas: 0,
+            copy: 0,
+            also_accepts: None,
+            without_collection: false,
+            invalid: None,
+        }
+    }
+
+    fn set_expiry(&mut self, expiry: Duration) {
+        let Some(at) = self.expiry_at else {
+            self.invalid = Some(InvalidRequest::NoExpiry);
+            return;
+        };
+        match expiry_seconds(expiry) {
+            Some(seconds) => self.extras.set(at, seconds.to_be_bytes()),
+            None => self.invalid = Some(InvalidRequest::ExpiryTooLong),
+        }
+    }
+
+    /// Checks the limits, with the prefix of the collection.
+    fn check(&self, prefix: &[u8]) -> Result<(), InvalidRequest> {
+        let key = self.key.len() + prefix.len();
+        match self.invalid {
+            Some(invalid) => Err(invalid),
+            None if self.key.is_empty() && !self.without_collection => {
+                Err(InvalidRequest::KeyEmpty)
+            }
+            None if key > KEY_BYTES_MAX => Err(InvalidRequest::KeyTooLong(key)),
+            None if self.value.len() > VALUE_BYTES_MAX => {
+                Err(InvalidRequest::ValueTooLong(self.value.len()))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The protocol's seconds: relative up to 30 days, then since 1970; 0 is no expiry. `None`: too late.
+pub(crate) fn expiry_seconds(expiry: Duration) -> Option<u32> {
+    let seconds = expiry.as_secs().saturating_add(u64::from(expiry.subsec_nanos() > 0));
+    if seconds <= RELATIVE_EXPIRY_MAX {
+        return u32::try_from(seconds).ok();
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u32::try_from(now.as_secs().saturating_add(seconds)).ok()
+}
+
+/// A request before it is sent: `await` it. `T` is its result, `D` the user's data.
+///
+/// Each request has its own timeout and can have its own strategy, data for the strategy, and call log.
+#[must_use = "a request does nothing until it is awaited"]
+pub struct Request<'a, T, D = ()> {
+    cluster: &'a Arc<Cluster>,
+    collection: CollectionName,
+    command: Command,
+    decode: fn(&ResponseFrame) -> Option<T>,
+    timeout: Duration,
+    strategy: Option<Arc<dyn Strategy>>,
+    retried_status: Option<(u16, Reason)>,
+    call_log: Option<&'a mut CallLog>,
+    data: D,
+}
+
+impl<'a, T> Request<'a, T> {
+    pub(crate) fn new(
+        cluster: &'a Arc<Cluster>,
+        collection: CollectionName,
+        command: Command,
+        decode: fn(&ResponseFrame) -> Option<T>,
+    ) -> Self {
+        Request {
+            cluster,
+            collection,
+            command,
+            decode,
+            timeout: cluster.options.timeout,
+            strategy: None,
+            retried_status: None,
+            call_log: None,
+            data: (),
+        }
+    }
+}
+
+impl<'a, T, D> Request<'a, T, D> {
+    /// Sets the timeout of this request.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Overrides the client's strategy for this request.
+    pub fn strategy(mut self, strategy: impl Strategy + 'static) -> Self {
+        self.strategy = Some(Arc::new(strategy));
+        self
+    }
+
+    /// Attaches data that a strategy can read ([`Request::data`](redial::strategy::Request::data)).
+    pub fn data<E: Any + Send + Sync>(self, data: E) -> Request<'a, T, E> {
+        let Request {
+            cluster,
+            collection,
+            command,
+            decode,
+            timeout,
+            strategy,
+            retried_status,
+            call_log,
+            ..
+        } = self;
+        Request {
+            cluster,
+            collection,
+            command,
+            decode,
+            timeout,
+            strategy,
+            retried_status,
+            call_log,
+            data,
+        }
+    }
+
+    /// Retries a status that RFC 49 does not list, because the application knows better ("retryable
+    /// with application context"). A reason that
+    /// [allows it](redial::Reason::allow_non_idempotent) is retried for writes, too.
+    pub fn retry_status(mut self, status: u16, reason: Reason) -> Self {
+        self.retried_status = Some((status, reason));
+        self
+    }
+
+    /// Records the events of this request in a call log.
+    pub fn call_log(mut self, call_log: &'a mut CallLog) -> Self {
+        self.call_log = Some(call_log);
+        self
+    }
+}
+
+impl<D> Request<'_, Mutation, D> {
+    /// Fails with status 0x02 unless the document has this CAS.
+    pub fn cas(mut self, cas: Cas) -> Self {
+        self.command.cas = cas.0;
+        self
+    }
+
+    /// The document expires after this time, rounded up to seconds; zero: never.
+    pub fn expiry(mut self, expiry: Duration) -> Self {
+        self.command.set_expiry(expiry);
+        self
+    }
+}
+
+impl<T, D: Any + Send + Sync> Request<'_, T, D> {
+    async fn run(self) -> Result<T, Error<RequestError>> {
+        let Request {
+            cluster,
+            collection,
+            command,
+            decode,
+            timeout,
+            strategy,
+            retried_status,
+            call_log,
+            data,
+        } = self;
+        let sender = Sender { cluster, collection, command, retried_status };
+        let place = RetryPlace { cluster, taken: AtomicBool::new(false) };
+        let mut request = cluster
+            .options
+            .orchestrator
+            .request(sender.command.operation, timeout)
+            .label(label(&sender.command.key))
+            .data(data);
+        if let Some(strategy) = strategy {
+            request = request.sharing(strategy);
+        }
+        if let Some(call_log) = call_log {
+            request = request.call_log(call_log);
+        }
+        let (sender, place) = (&sender, &place);
+        let frame_of = |attempt: RequestAttempt| async move {
+            place.leave();
+            let result = sender.attempt(&attempt).await.and_then(|frame| {
+                decode(&frame).ok_or(RequestError::Protocol("its body has the wrong shape"))
+            });
+            result.map_err(|error| place.enter(error, sender.command.operation))
+        };
+        request.run(frame_of).await
+    }
+
+    /// Sends the request once, without the orchestrator: for measuring what that costs.
+    #[doc(hidden)]
+    pub async fn send_once(self) -> Result<T, RequestError> {
+        let Request { cluster, collection, command, decode, retried_status, .. } = self;
+        let sender = Sender { cluster, collection, command, retried_status };
+        let frame = sender.send(&mut Unmarked).await?;
+        decode(&frame).ok_or(RequestError::Protocol("its body has the wrong shape"))
+    }
+}
+
+impl<'a, T: Send + 'a, D: Any + Send + Sync> IntoFuture for Request<'a, T, D> {
+    type Output = Result<T, Error<RequestError>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl<T, D> fmt::Debug for Request<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("operation", &self.command.operation)
+            .field("key", &self.command.key)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A place among the requests that wait for a retry.
+struct RetryPlace<'a> {
+    cluster: &'a Cluster,
+    taken: AtomicBool,
+}
+
+impl RetryPlace<'_> {
+    /// Takes a place after a failure that may be retried.
+    fn enter(&self, error: RequestError, operation: RequestOperation) -> RequestError {
+        let may_be_retried = error
+            .failure()
+            .is_some_and(|failure| operation.is_idempotent() || failure.proves_not_run());
+        if !may_be_retried {
+            return error;
+        }
+        if self.cluster.enter_retry() {
+            self.taken.store(true, Ordering::Relaxed);
+            error
+        } else {
+            RequestError::TooManyRequestsInRetry(Box::new(error))
+        }
+    }
+
+    /// Gives the place back: the retry begins, or the request ends.
+    fn leave(&self) {
+        if self.taken.swap(false, Ordering::Relaxed) {
+            self.cluster.leave_retry();
+        }
+    }
+}
+
+impl Drop for RetryPlace<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Learns whether a request was sent, for the kind of a timeout.
+trait Marks {
+    fn unsent(&mut self);
+    fn sent(&mut self);
+}
+
+impl Marks for &RequestAttempt {
+    fn unsent(&mut self) {
+        self.mark_unsent();
+    }
+
+    fn sent(&mut self) {
+        self.mark_sent();
+    }
+}
+
+struct Unmarked;
+
+impl Marks for Unmarked {
+    fn unsent(&mut self) {}
+
+    fn sent(&mut self) {}
+}
+
+/// Sends the attempts of a request.
+struct Sender<'a> {
+    cluster: &'a Arc<Cluster>,
+    collection: CollectionName,
+    command: Command,
+    retried_status: Option<(u16, Reason)>,
+}
+
+impl Sender<'_> {
+    async fn attempt(&self, mut attempt: &RequestAttempt) -> Result<ResponseFrame, RequestError> {
+        let deadline = Instant::now().checked_add(attempt.remaining());
+        self.send_until(&mut attempt, deadline).await
+    }
+
+    async fn send(&self, marks: &mut impl Marks) -> Result<ResponseFrame, RequestError> {
+        self.send_until(marks, None).await
+    }
+
+    async fn send_until(
+        &self,
+        marks: &mut impl Marks,
+        deadline: Option<Instant>,
+    ) -> Result<ResponseFrame, RequestError> {
+        marks.unsent();
+        let command = &self.command;
+        let not_sent = |reason| self.cluster.not_sent(reason, &self.collection);
+        let Destination { endpoint, vbucket } =
+            self.cluster.route(&command.key, command.copy).map_err(not_sent)?;
+        let ready = endpoint.ready().ok_or_else(|| not_sent(reason::SOCKET_NOT_AVAILABLE))?;
+        let mut prefix = Vec::new();
+        if !command.without_collection
+            && let Some(id) = self.cluster.collection_id(&self.collection, &ready).await?
+        {
+            leb128(id, &mut prefix);
+        }
+        command.check(&prefix).map_err(RequestError::Invalid)?;
+        let admission = endpoint.breaker.admit(Instant::now());
+        let admission = admission.ok_or_else(|| not_sent(reason::CIRCUIT_BREAKER_OPEN))?;
+        let mut watched = WatchedAdmission { admission: Some(admission), deadline };
+        let pending = ready.connection.send(RequestFrame {
+            opcode: command.opcode,
+            vbucket,
+            opaque: 0,
+            cas: command.cas,
+            extras: command.extras.as_slice(),
+            key_prefix: &prefix,
+            key: &command.key,
+            value: &command.value,
+        });
+        let pending = pending.map_err(|error| match error {
+            RequestError::NotSent(reason) => not_sent(reason),
+            other => other,
+        })?;
+        // A request in the queue counts as sent: it can be written at any time.
+        marks.sent();
+        let received = pending.receive().await;
+        watched.report(&received);
+        let frame = received?;
+        match frame.status {
+            status::SUCCESS => return Ok(frame),
+            accepted if command.also_accepts == Some(accepted) => return Ok(frame),
+            status::NOT_MY_VBUCKET => self.cluster.apply_json(&frame.value, &endpoint),
+            status::COLLECTION_OUTDATED if !command.without_collection => {
+                self.cluster.refresh_manifest();
+            }
+            _ => {}
+        }
+        let response = self.cluster.response(command.opcode, frame.status);
+        Err(self.error(response, frame.status))
+    }
+
+    fn error(&self, response: Response, status: u16) -> RequestError {
+        match self.retried_status {
+            Some((retried, reason)) if retried == status => {
+                RequestError::Application { reason, response }
+            }
+            _ => RequestError::Response(response),
+        }
+    }
+}
+
+/// Reports to the circuit breaker, also if the request is dropped at its timeout.
+struct WatchedAdmission {
+    admission: Option<Admission>,
+    deadline: Option<Instant>,
+}
+
+impl WatchedAdmission {
+    fn report(&mut self, received: &Result<ResponseFrame, RequestError>) {
+        let Some(admission) = self.admission.take() else { return };
+        match received {
+            Ok(_) | Err(RequestError::Protocol(_)) => admission.responded(),
+            Err(_) => admission.failed(),
+        }
+    }
+}
+
+impl Drop for WatchedAdmission {
+    fn drop(&mut self) {
+        let timed_out = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if let Some(admission) = self.admission.take()
+            && timed_out
+        {
+            admission.failed();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_expiry_is_relative_up_to_thirty_days() {
+        let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
+        assert_eq!(expiry_seconds(Duration::ZERO), Some(0));
+        assert_eq!(expiry_seconds(Duration::from_millis(1)), Some(1));
+        assert_eq!(expiry_seconds(days(30)), Some(2_592_000));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let absolute = u64::from(expiry_seconds(days(31)).unwrap());
+        assert!((now + 31 * 86_400..now + 31 * 86_400 + 60).contains(&absolute));
+        assert_eq!(expiry_seconds(days(365 * 200)), None);
+        assert_eq!(expiry_seconds(Duration::MAX), None);
+    }
+
+    #[test]
+    fn request_limits_are_exact() {
+        let key = |bytes| Command::new(crate::operation::KV_GET, 0, vec![b'k'; bytes]);
+        assert_eq!(key(KEY_BYTES_MAX).check(&[]), Ok(()));
+        assert_eq!(key(KEY_BYTES_MAX).check(&[0]), Err(InvalidRequest::KeyTooLong(251)));
+        assert_eq!(key(0).check(&[0]), Err(InvalidRequest::KeyEmpty));
+        let value = |bytes| Command { value: Bytes::from(vec![0; bytes]), ..key(1) };
+        assert_eq!(value(VALUE_BYTES_MAX).check(&[]), Ok(()));
+        let error = value(VALUE_BYTES_MAX + 1).check(&[]).unwrap_err();
+        assert_eq!(error, InvalidRequest::ValueTooLong(VALUE_BYTES_MAX + 1));
+        let mut command = key(1);
+        command.set_expiry(Duration::from_secs(1));
+        assert_eq!(command.check(&[]), Err(InvalidRequest::NoExpiry));
+    }
+}

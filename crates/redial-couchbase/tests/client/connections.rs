@@ -1,0 +1,128 @@
+use redial::{ms, s};
+use redial_couchbase::client::{Client, RequestError};
+use redial_couchbase::reason;
+use redial_faults::couchbase::{Answer, AnswerAction, Script};
+
+use crate::common::{options, ready, serve};
+
+#[tokio::test(start_paused = true)]
+async fn connections_answer_concurrent_requests_out_of_order() {
+    let (client, server) = ready(Script::new()).await;
+    let documents = client.default_collection();
+    let answers = (0..20).rev().map(|number| Answer::serve().after(ms(number)));
+    server.push_answers(answers);
+    let requests = (0..20).map(|number| {
+        let key = format!("key{number}");
+        let documents = documents.clone();
+        tokio::spawn(async move { documents.upsert(key.clone(), key).await.map(|_| ()) })
+    });
+    for request in requests.collect::<Vec<_>>() {
+        request.await.unwrap().unwrap();
+    }
+    for number in 0..20 {
+        let key = format!("key{number}");
+        assert_eq!(documents.get(key.clone()).await.unwrap().value, key);
+    }
+    assert_eq!(server.connection_count(), 1, "one connection is enough");
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_full_send_queue_is_socket_not_available() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).send_queue_max(2).circuit_breaker(None));
+    client.wait_until_ready(s(1)).await.unwrap();
+    server.stop_reading();
+    let documents = client.default_collection();
+    // One fills the buffers of the pipe, and two fill the queue.
+    let large = vec![b'x'; 200 << 10];
+    let mut waiting = Vec::new();
+    for key in ["a", "b", "c"] {
+        let (documents, large) = (documents.clone(), large.clone());
+        waiting.push(tokio::spawn(async move { documents.upsert(key, large).await.map(|_| ()) }));
+        tokio::time::sleep(ms(1)).await;
+    }
+    let error = documents.upsert("d", "1").timeout(ms(50)).await.unwrap_err();
+    assert_eq!(error.reason(), Some(reason::SOCKET_NOT_AVAILABLE));
+    assert!(!error.is_ambiguous(), "it was never sent");
+    server.resume_reading();
+    for request in waiting {
+        request.await.unwrap().unwrap();
+    }
+    documents.upsert("d", "1").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_dropped_request_in_the_queue_is_not_written() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).circuit_breaker(None));
+    client.wait_until_ready(s(1)).await.unwrap();
+    server.stop_reading();
+    let documents = client.default_collection();
+    let large = vec![b'x'; 200 << 10];
+    let stalled = {
+        let documents = documents.clone();
+        tokio::spawn(async move { documents.upsert("a", large).await.map(|_| ()) })
+    };
+    tokio::time::sleep(ms(1)).await;
+    let error = documents.upsert("b", "1").timeout(ms(10)).await.unwrap_err();
+    assert!(error.is_timeout());
+    server.resume_reading();
+    stalled.await.unwrap().unwrap();
+    documents.get("b").await.unwrap_err();
+    let keys: Vec<_> = server.requests().into_iter().map(|request| request.key).collect();
+    assert_eq!(keys, [b"a", b"b"], "of b only the read");
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_lost_ones_are_made_again() {
+    let (client, server) = ready(Script::new()).await;
+    for _ in 0..5 {
+        server.drop_connections();
+        tokio::time::sleep(ms(1)).await;
+        client.wait_until_ready(s(1)).await.unwrap();
+        client.default_collection().upsert("a", "1").await.unwrap();
+    }
+    assert_eq!(server.connection_count(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_with_a_cut_answer_time_out() {
+    let (client, server) = ready(Script::new()).await;
+    server.push_answers([Answer::new(AnswerAction::Truncate(10))]);
+    let documents = client.default_collection();
+    let error = documents.upsert("a", "1").timeout(ms(100)).await.unwrap_err();
+    assert!(error.is_ambiguous());
+    // The stream is out of step: the client waits for the rest until the connection is lost.
+    let error = documents.get("a").timeout(ms(100)).await.unwrap_err();
+    assert!(error.is_timeout() && !error.is_ambiguous());
+    server.drop_connections();
+    assert_eq!(documents.get("a").await.unwrap().value, "1", "the write was executed");
+    assert_eq!(server.connection_count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_end_with_the_last_clone() {
+    let (client, server) = ready(Script::new()).await;
+    let documents = client.default_collection();
+    drop(client);
+    documents.upsert("a", "1").await.unwrap();
+    drop(documents);
+    let (other, _other_server) = ready(Script::new()).await;
+    drop(other);
+    let before = server.connection_count();
+    server.drop_connections();
+    tokio::time::sleep(s(5)).await;
+    assert_eq!(server.connection_count(), before, "it does not connect again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_lost_in_flight_keep_their_cause() {
+    let (client, server) = ready(Script::new()).await;
+    server.push_answers([Answer::close()]);
+    let error = client.default_collection().upsert("a", "1").await.unwrap_err();
+    let Some(RequestError::ConnectionLost { cause: None, .. }) = error.last() else {
+        panic!("{error:?}")
+    };
+    let text = "connection lost, SOCKET_CLOSED_WHILE_IN_FLIGHT";
+    assert_eq!(error.last().unwrap().to_string(), text);
+}

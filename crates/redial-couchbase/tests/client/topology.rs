@@ -1,0 +1,99 @@
+use redial::{ms, s};
+use redial_couchbase::client::{Address, Client, ClientOptions};
+use redial_couchbase::{BestEffort, reason};
+use redial_faults::couchbase::{Answer, RequestOutcome, Script, Server};
+use tokio::time::Instant;
+
+use crate::common::{arrivals, options, ready, serve, until};
+
+#[tokio::test(start_paused = true)]
+async fn topology_in_not_my_vbucket_body_leads_to_the_right_node() {
+    let origin = Instant::now();
+    let (client, server) = ready(Script::new().nodes(2)).await;
+    let documents = client.default_collection();
+    documents.upsert("a", "1").await.unwrap();
+    let node = server.requests()[0].node;
+    server.move_vbuckets(Some(1 - node));
+    let start = Instant::now();
+    documents.upsert("a", "2").await.unwrap();
+    let met = arrivals(&server, origin, start);
+    assert_eq!(
+        met[met.len() - 2..],
+        [(0, RequestOutcome::Status(7)), (1, RequestOutcome::Status(0))]
+    );
+    assert_eq!(server.requests().last().unwrap().node, 1 - node);
+    assert_eq!(client.config_revision(), Some((1, 2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn topology_is_polled_and_failed_polls_are_not_retried() {
+    let server = serve(Script::new().nodes(2));
+    let client = Client::open(options(&server).config_poll_interval(s(1)));
+    client.wait_until_ready(s(1)).await.unwrap();
+    let polls = server.config_polls();
+    tokio::time::sleep(ms(10_100)).await;
+    assert_eq!(server.config_polls() - polls, 10, "one for each interval");
+    server.move_vbuckets(Some(0));
+    tokio::time::sleep(s(1)).await;
+    assert_eq!(client.config_revision(), Some((1, 2)));
+    // Both nodes are asked in turn; without connections nothing is asked.
+    server.set_bucket_status(0x24);
+    server.drop_connections();
+    tokio::time::sleep(ms(1)).await;
+    let polls = server.config_polls();
+    tokio::time::sleep(s(5)).await;
+    assert_eq!(server.config_polls(), polls);
+}
+
+#[tokio::test(start_paused = true)]
+async fn topology_without_a_node_for_the_vbucket_waits_for_one() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).config_poll_interval(ms(100)));
+    client.wait_until_ready(s(1)).await.unwrap();
+    server.move_vbuckets(None);
+    until(|| client.config_revision() == Some((1, 2))).await;
+    let documents = client.default_collection();
+    let error = documents.upsert("a", "1").timeout(ms(50)).await.unwrap_err();
+    assert_eq!(error.reason(), Some(reason::NODE_NOT_AVAILABLE));
+    let back = async {
+        tokio::time::sleep(ms(200)).await;
+        server.move_vbuckets(Some(0));
+    };
+    let (written, ()) = tokio::join!(documents.upsert("a", "1").into_future(), back);
+    written.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn topology_too_early_request_waits_for_the_first_configuration() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server));
+    client.default_collection().upsert("a", "1").await.unwrap();
+    let missing = Client::open(ClientOptions::new([], "default").strategy(BestEffort::new()));
+    let request = missing.default_collection();
+    let error = request.get("a").timeout(ms(50)).await.unwrap_err();
+    assert_eq!(error.reason(), Some(reason::SERVICE_NOT_AVAILABLE));
+}
+
+/// In real time over TCP: only results are compared.
+#[tokio::test]
+async fn topology_over_tcp_uses_all_nodes() {
+    let script = Script::new().nodes(3).user("app", "secret").scope("s", ["c"]);
+    let server = Server::new(script).listen("127.0.0.1").await.unwrap();
+    let (host, port) = server.address(0);
+    let options = ClientOptions::new([Address::new(host, port)], "default")
+        .credentials("app", "secret")
+        .timeout(s(30));
+    let client = Client::open(options);
+    client.wait_until_ready(s(30)).await.unwrap();
+    let documents = client.collection("s", "c");
+    server.push_answers([Answer::status(0x86), Answer::status(0x86)]);
+    for number in 0..100 {
+        let key = format!("key{number}");
+        documents.upsert(key.clone(), key.clone()).await.unwrap();
+        assert_eq!(documents.get(key.clone()).await.unwrap().value, key);
+    }
+    let nodes = [0, 1, 2].map(|node| server.requests().iter().filter(|it| it.node == node).count());
+    assert!(nodes.iter().all(|requests| *requests > 20), "{nodes:?}");
+    drop(client);
+    assert_eq!(server.request_count(), 202);
+}

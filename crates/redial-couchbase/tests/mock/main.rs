@@ -1,0 +1,270 @@
+//! Goal: the client works with a server that this project did not write, and RFC 49's delays can be
+//! measured at that server. Method: CouchbaseMock, the vendor's mock, with its fault commands, in real
+//! time over loopback TCP; times have a lower bound and a generous upper one.
+//!
+//! What the mock does not have (0x88, 0xa2, 0xa4, collections, TLS, GET META) is tested against the
+//! scripted server, in `tests/client`.
+
+mod server;
+
+use std::time::{Duration, Instant};
+
+use redial::strategy::{Decision, Request};
+use redial::{CallLog, ms, s};
+use redial_couchbase::client::{
+    Client, Collection, Lookup, PathError, PathMutation, PlainSasl, RequestError,
+};
+use redial_couchbase::response::status;
+use redial_couchbase::{
+    FastFailOnTerminalError, TerminalError, TimeoutKind, reason, retry_log_lines,
+};
+
+use server::Mock;
+
+const GET: u64 = 0x00;
+const SET: u64 = 0x01;
+/// How long connecting may take on a busy machine.
+const READY_MAX: Duration = Duration::from_secs(20);
+/// How much longer than asked for a delay may take on a busy machine.
+const LATE_MAX: u64 = 2000;
+
+/// A mock with one node, and a client of its bucket `default`.
+async fn started(nodes: usize) -> (Mock, Client) {
+    let mock = Mock::start(nodes, 0);
+    let client = Client::open(mock.options("default").credentials("default", ""));
+    let ready = client.wait_until_ready(READY_MAX).await;
+    ready.unwrap_or_else(|error| panic!("{error}: {:?}", client.endpoints()));
+    (mock, client)
+}
+
+/// Runs a write that fails some times with a status, and returns the gaps between its arrivals at the
+/// server, in ms, with the reasons of its retries.
+async fn gaps(
+    mock: &Mock,
+    documents: &Collection,
+    status: u16,
+    count: i32,
+) -> (Vec<u64>, Vec<String>) {
+    mock.start_log(0);
+    mock.fail(status, count);
+    let mut log = CallLog::default();
+    let written = documents.upsert("a", "1").call_log(&mut log).await;
+    written.unwrap_or_else(|error| panic!("{status:#x}: {error}"));
+    // The log is not cleared: the last ones are those of this request.
+    let arrived = mock.log(0, SET);
+    let gaps = arrived[arrived.len() - log_attempts(&log)..]
+        .windows(2)
+        .map(|pair| pair[1] - pair[0])
+        .collect();
+    (gaps, retry_log_lines(log.events()).iter().map(ToString::to_string).collect())
+}
+
+fn log_attempts(log: &CallLog) -> usize {
+    let started = |event: &redial::Event| matches!(event, redial::Event::AttemptStarted { .. });
+    log.events().iter().filter(|(_, event)| started(event)).count()
+}
+
+/// Compares measured delays with those of the design. The server's clock has whole milliseconds, so a
+/// gap may look one shorter.
+fn are_near(measured: &[u64], expected: &[u64]) {
+    let near = |(measured, expected): (&u64, &u64)| {
+        (expected.saturating_sub(1)..expected + LATE_MAX).contains(measured)
+    };
+    let all = measured.len() == expected.len() && measured.iter().zip(expected).all(near);
+    assert!(all, "measured {measured:?}, expected {expected:?}");
+}
+
+#[tokio::test]
+#[ignore = "needs Java and CouchbaseMock: cargo xtask test couchbase-mock"]
+async fn mock_serves_the_operations() {
+    let (_mock, client) = started(3).await;
+    let documents = client.default_collection();
+    let status_of =
+        |error: redial_couchbase::Error<RequestError>| error.last().and_then(RequestError::status);
+    assert_eq!(status_of(documents.get("a").await.unwrap_err()), Some(status::NOT_FOUND));
+    let inserted = documents.insert("a", "one").await.unwrap();
+    let error = documents.insert("a", "two").await.unwrap_err();
+    assert_eq!(status_of(error), Some(status::EXISTS));
+    documents.replace("a", "two").cas(inserted.cas).await.unwrap();
+    assert_eq!(documents.get("a").await.unwrap().value, "two");
+    documents.append("a", "!").await.unwrap();
+    documents.prepend("a", "<").await.unwrap();
+    assert_eq!(documents.get_and_touch("a", s(60)).await.unwrap().value, "<two!");
+    documents.touch("a", s(60)).await.unwrap();
+    let locked = documents.get_and_lock("a", s(15)).await.unwrap();
+    documents.unlock("a", locked.cas).await.unwrap();
+    documents.remove("a").await.unwrap();
+    assert_eq!(status_of(documents.remove("a").await.unwrap_err()), Some(status::NOT_FOUND));
+    assert_eq!(documents.increment("n", 1, Some(7)).await.unwrap().value, 7);
+    assert_eq!(documents.increment("n", 3, None).await.unwrap().value, 10);
+    assert_eq!(documents.decrement("n", 4, None).await.unwrap().value, 6);
+    documents.upsert("j", r#"{"a": {"b": 1}}"#).await.unwrap();
+    let found = documents.lookup_in("j", [Lookup::get("a.b"), Lookup::get("x")]).await.unwrap();
+    assert_eq!(found.values[0].as_deref(), Ok(&b"1"[..]));
+    assert_eq!(found.values[1], Err(PathError::NOT_FOUND));
+    let changed = documents.mutate_in("j", [PathMutation::upsert("a.c", "2")]).await.unwrap();
+    assert_eq!(changed.failed, None);
+    let refused = documents.mutate_in("j", [PathMutation::insert("a.c", "3")]).await.unwrap();
+    assert_eq!(refused.failed, Some((0, PathError::EXISTS)));
+    for number in 0..200 {
+        let key = format!("key{number}");
+        documents.upsert(key.clone(), key.clone()).await.unwrap();
+        assert_eq!(documents.get(key.clone()).await.unwrap().value, key, "of its node");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Java and CouchbaseMock: cargo xtask test couchbase-mock"]
+async fn mock_has_replicas() {
+    let mock = Mock::start(3, 1);
+    let client = Client::open(mock.options("default").credentials("default", ""));
+    client.wait_until_ready(READY_MAX).await.unwrap();
+    let documents = client.default_collection();
+    documents.upsert("a", "1").await.unwrap();
+    let read = documents.get_replica("a", 1).retry_status(status::NOT_FOUND, NOT_COPIED_YET);
+    assert_eq!(read.await.unwrap().value, "1");
+}
+
+/// The application knows that the document was written, so the replica will get it.
+const NOT_COPIED_YET: redial::Reason = redial::Reason::new("NOT_COPIED_YET");
+
+#[tokio::test]
+#[ignore = "needs Java and CouchbaseMock: cargo xtask test couchbase-mock"]
+async fn mock_accepts_every_mechanism() {
+    let mock = Mock::start(1, 0);
+    for mechanism in ["SCRAM-SHA512", "SCRAM-SHA256", "SCRAM-SHA1", "PLAIN"] {
+        mock.command(&format!(
+            "set_sasl_mechanisms?bucket=secure&mechs=[%22{mechanism}%22]&servers=[]"
+        ));
+        let options = mock.options("secure").credentials("secure", "secret");
+        let client = Client::open(options.plain_sasl(PlainSasl::Always));
+        let ready = client.wait_until_ready(READY_MAX).await;
+        ready.unwrap_or_else(|error| panic!("{mechanism}: {error}"));
+        client.default_collection().upsert("a", mechanism).await.unwrap();
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Java and CouchbaseMock: cargo xtask test couchbase-mock"]
+async fn mock_refuses_wrong_passwords_and_buckets_at_once() {
+    let mock = Mock::start(1, 0);
+    let options = mock.options("secure").strategy(FastFailOnTerminalError::new());
+    let options = options.plain_sasl(PlainSasl::Always).credentials("secure", "wrong");
+    // The mock does not check SCRAM's proof; the client notices that the mock has another password.
+    let client = Client::open(options.clone());
+    assert!(client.wait_until_ready(ms(500)).await.unwrap_err().is_timeout());
+    let error = client.endpoints()[0].connect_error.clone();
+    assert_eq!(error.as_deref(), Some("the server does not know the password"));
+    // It checks that of PLAIN.
+    mock.command("set_sasl_mechanisms?bucket=secure&mechs=[%22PLAIN%22]&servers=[]");
+    let client = Client::open(options);
+    let error = client.wait_until_ready(READY_MAX).await.unwrap_err();
+    let expected = Some(TerminalError::AuthenticationFailure);
+    assert_eq!(error.terminal(), expected, "{error}: {:?}", client.endpoints());
+    assert_eq!(error.reason(), Some(reason::AUTHENTICATION_ERROR));
+    let options = mock.options("default").strategy(FastFailOnTerminalError::new());
+    // The same nodes, but a bucket that this user may not have.
+    let client = Client::open(options.bucket("none").credentials("default", ""));
+    let error = client.wait_until_ready(READY_MAX).await.unwrap_err();
+    assert_eq!(error.reason(), Some(reason::BUCKET_ACCESS_ERROR), "{error}");
+}
+
+#[tokio::test]
+#[ignore = "needs Java and CouchbaseMock: cargo xtask test couchbase-mock"]
+async fn mock_sees_the_delays_of_the_design() {
+    let (mock, client) = started(1).await;
+    let documents = client.default_collection();
+    let times = |reason: &str, count: usize| vec![format!("retry {reason}"); count];
+    let (measured, lines) = gaps(&mock, &documents, 0x86, 4).await;
+    are_near(&measured, &[1, 2, 4, 8]);
+    assert_eq!(lines, times("KV_TEMPORARY_FAILURE", 4));
+    let (measured, lines) = gaps(&mock, &documents, 0x85, 3).await;
+    are_near(&measured, &[1, 2, 4]);
+    assert_eq!(lines, times("KV_TEMPORARY_FAILURE", 3));
+    let (measured, lines) = gaps(&mock, &documents, 0x09, 2).await;
+    are_near(&measured, &[1, 2]);
+    assert_eq!(lines, times("KV_LOCKED", 2));
+    let (measured, lines) = gaps(&mock, &documents, 0x07, 3).await;
+    are_near(&measured, &[1, 10, 50]);
+    assert_eq!(lines, times("KV_NOT_MY_VBUCKET", 3));
+    // An unknown status, which the mock's own error map marks as retryable.
+    let (measured, lines) = gaps(&mock, &documents, 0x7ff0, 3).await;
+    are_near(&measured, &[1, 2, 4]);
+    assert_eq!(lines, times("KV_ERROR_MAP_RETRY_INDICATED", 3));
+}
+
+#[tokio::test]
+#[ignore = "needs Java and CouchbaseMock: cargo xtask test couchbase-mock"]
+async fn mock_failure_without_retry_is_final() {
+    let (mock, client) = started(1).await;
+    let documents = client.default_collection();
+    // Out of memory is known, and RFC 49 does not list it.
+    mock.fail(0x82, 1);
+    let error = documents.upsert("a", "1").await.unwrap_err();
+    assert_eq!((error.attempts(), error.reason()), (1, None));
+    mock.fail(0x86, 1);
+    let declined = documents.upsert("a", "1").strategy(|_: &Request<'_>| Decision::Decline);
+    assert_eq!(declined.await.unwrap_err().reason(), Some(reason::KV_TEMPORARY_FAILURE));
+    documents.upsert("a", "1").await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs Java and CouchbaseMock: cargo xtask test couchbase-mock"]
+async fn mock_slow_or_cut_answers_time_out() {
+    let (mock, client) = started(1).await;
+    let documents = client.default_collection();
+    documents.upsert("a", "1").await.unwrap();
+    mock.command("hiccup?bucket=default&msecs=1500&offset=4&servers=[]");
+    let started = Instant::now();
+    let error = documents.upsert("a", "2").timeout(ms(100)).await.unwrap_err();
+    assert_eq!(error.timeout(), Some(TimeoutKind::Ambiguous));
+    assert!(started.elapsed() < Duration::from_millis(100 + LATE_MAX));
+    let error = documents.get("a").timeout(ms(100)).await.unwrap_err();
+    assert_eq!(error.timeout(), Some(TimeoutKind::Unambiguous));
+    mock.command("hiccup?bucket=default&msecs=0&offset=0&servers=[]");
+    mock.command("truncate?bucket=default&limit=10&servers=[]");
+    let cut = Client::open(mock.options("default").credentials("default", ""));
+    assert!(cut.wait_until_ready(ms(500)).await.unwrap_err().is_timeout());
+    mock.command("truncate?bucket=default&limit=0&servers=[]");
+}
+
+#[tokio::test]
+#[ignore = "needs Java and CouchbaseMock: cargo xtask test couchbase-mock"]
+async fn mock_failover_and_respawn_are_followed() {
+    let mock = Mock::start(3, 0);
+    let options = mock.options("default").credentials("default", "");
+    let client = Client::open(options.config_poll_interval(ms(200)));
+    client.wait_until_ready(READY_MAX).await.unwrap();
+    let documents = client.default_collection();
+    let write_all = || async {
+        for number in 0..64 {
+            let written = documents.upsert(format!("key{number}"), "1").await;
+            written.unwrap_or_else(|error| panic!("key{number}: {error}"));
+        }
+    };
+    write_all().await;
+    let revision = client.config_revision();
+    mock.command("failover?bucket=default&idx=1");
+    write_all().await;
+    assert!(client.config_revision() > revision, "there is a new configuration");
+    mock.command("respawn?bucket=default&idx=1");
+    write_all().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Java and CouchbaseMock: cargo xtask test couchbase-mock"]
+async fn mock_lock_ends_by_time() {
+    let (mock, client) = started(1).await;
+    let documents = client.default_collection();
+    documents.upsert("a", "1").await.unwrap();
+    documents.get_and_lock("a", s(15)).await.unwrap();
+    let mut log = CallLog::default();
+    let blocked = documents.upsert("a", "2").timeout(ms(100)).call_log(&mut log).await;
+    assert!(blocked.unwrap_err().is_timeout());
+    assert!(!log.events().is_empty());
+    mock.command("time_travel?Offset=20");
+    documents.upsert("a", "2").await.unwrap();
+    mock.start_log(0);
+    assert_eq!(documents.get("a").await.unwrap().value, "2");
+    assert_eq!(mock.log(0, GET).len(), 1);
+}

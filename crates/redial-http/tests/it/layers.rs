@@ -1,0 +1,113 @@
+//! The layer around services of tower: readiness, boxed errors, types.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Empty;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use redial::BoxError;
+use redial_http::{RetryLayer, RetryService};
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+
+use crate::server::{Answer, Server, client, fast};
+
+fn get(server: &Server) -> Request<Empty<Bytes>> {
+    Request::get(server.url("/")).body(Empty::new()).unwrap()
+}
+
+#[tokio::test]
+async fn layer_around_the_client_of_hyper_retries() {
+    let server = Server::answering([Answer::Close, Answer::status(503), Answer::status(200)]).await;
+    let mut client = fast().layer(Client::builder(TokioExecutor::new()).build_http());
+    let response = client.ready().await.unwrap().call(get(&server)).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(redial_http::attempts(response.extensions()), 3);
+}
+
+#[tokio::test]
+async fn layer_around_the_client_of_reqwest_is_a_service() {
+    let server = Server::answering([Answer::status(503), Answer::status(200)]).await;
+    let mut service = ServiceBuilder::new().concurrency_limit(1).layer(fast()).service(client());
+    let request = client().get(server.url("/")).build().unwrap();
+    let response = service.ready().await.unwrap().call(request).await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "body of 200");
+}
+
+#[tokio::test]
+async fn layer_inspects_boxed_errors() {
+    let server = Server::answering([Answer::Close, Answer::status(200)]).await;
+    let service = ServiceBuilder::new()
+        .layer(fast().boxed_errors())
+        .map_err(BoxError::from)
+        .service(Client::builder(TokioExecutor::new()).build_http());
+    let response = service.oneshot(get(&server)).await.unwrap();
+    assert_eq!((response.status().as_u16(), server.requests()), (200, 2));
+}
+
+#[tokio::test]
+async fn layer_waits_for_the_readiness_of_a_clone() {
+    // One permit: the retry waits until the first attempt has released it.
+    let server = Server::answering([Answer::status(503), Answer::status(200)]).await;
+    let limited = ServiceBuilder::new()
+        .concurrency_limit(1)
+        .service(Client::builder(TokioExecutor::new()).build_http());
+    let response = fast().layer(limited).oneshot(get(&server)).await.unwrap();
+    assert_eq!(response.status(), 200);
+}
+
+#[tokio::test]
+async fn layer_returns_the_error_of_a_service_that_is_not_ready() {
+    #[derive(Clone, Debug)]
+    struct Broken;
+    impl Service<Request<()>> for Broken {
+        type Response = Response<Empty<Bytes>>;
+        type Error = std::io::Error;
+        type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Result<(), Self::Error>> {
+            std::task::Poll::Ready(Err(std::io::ErrorKind::Unsupported.into()))
+        }
+        fn call(&mut self, _: Request<()>) -> Self::Future {
+            unreachable!("it is never ready")
+        }
+    }
+    let mut service = fast().layer(Broken);
+    let error = service.ready().await.unwrap_err();
+    assert_eq!(
+        (error.attempts(), error.last().unwrap().kind()),
+        (0, std::io::ErrorKind::Unsupported)
+    );
+}
+
+/// A field of a struct can name the service, and its future can be spawned.
+struct Api {
+    client: RetryService<reqwest::Client>,
+}
+
+#[tokio::test]
+async fn layer_makes_a_service_that_can_be_named_and_spawned() {
+    let server = Server::answering([Answer::status(200)]).await;
+    let mut api = Api { client: RetryLayer::standard().layer(client()) };
+    let request = client().get(server.url("/")).build().unwrap();
+    let call = tokio::spawn(api.client.call(request));
+    assert_eq!(call.await.unwrap().unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn layer_calls_the_service_only_when_it_is_polled() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = calls.clone();
+    let mut service = fast().layer(service_fn(move |_: Request<()>| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<_, std::io::Error>(Response::new(Empty::<Bytes>::new())) }
+    }));
+    let call = service.call(Request::new(()));
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    call.await.unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+}

@@ -1,0 +1,71 @@
+//! Options of single requests, the attempt header, and the function that classifies.
+
+use bytes::Bytes;
+use http::{HeaderName, Request};
+use http_body_util::Empty;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use redial::{Directive, Failure, Policy, Throttle, ms};
+use redial_http::reqwest::SendWith;
+use redial_http::{Outcome, RequestOptions, Rules};
+use tower::{Layer, ServiceExt};
+
+use crate::server::{Answer, Server, client, fast};
+
+#[tokio::test]
+async fn option_sets_another_policy_for_one_request() {
+    let server = Server::answering([Answer::status(503)]).await;
+    let two = Policy::exponential(ms(1)).attempts(2).throttle(Throttle::none()).build();
+    let request = client().get(server.url("/"));
+    request.send_with_options(&fast(), RequestOptions::new().policy(&two)).await.unwrap();
+    assert_eq!(server.requests(), 2);
+    client().get(server.url("/")).send_with(&fast()).await.unwrap();
+    assert_eq!(server.requests(), 6, "the next request has the policy of the layer");
+}
+
+#[tokio::test]
+async fn option_as_an_extension_applies_to_a_tower_request() {
+    let server = Server::answering([Answer::status(503)]).await;
+    let client = fast().layer(Client::builder(TokioExecutor::new()).build_http());
+    for (options, attempts) in [(RequestOptions::new().no_retries(), 1), (RequestOptions::new(), 4)]
+    {
+        let request =
+            Request::get(server.url("/")).extension(options).body(Empty::<Bytes>::new()).unwrap();
+        let response = client.clone().oneshot(request).await.unwrap();
+        assert_eq!(redial_http::attempts(response.extensions()), attempts);
+    }
+    assert_eq!(server.requests(), 5);
+}
+
+#[tokio::test]
+async fn attempt_header_counts_from_one() {
+    let server = Server::answering([Answer::status(503)]).await;
+    let name = HeaderName::from_static("x-attempt");
+    client().get(server.url("/")).send_with(&fast().attempt_header(name)).await.unwrap();
+    let numbers: Vec<_> = server
+        .received()
+        .iter()
+        .map(|it| it.headers["x-attempt"].to_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(numbers, ["1", "2", "3", "4"]);
+}
+
+#[tokio::test]
+async fn function_that_classifies_comes_before_the_rules() {
+    let rules = Rules::standard().classify(|request, outcome| match outcome {
+        Outcome::Response { status, .. } if status == 404 => {
+            Some(Directive::Retry(Failure::server()))
+        }
+        Outcome::Response { status, .. } if status == 503 => Some(Directive::Fail),
+        Outcome::Error(_) if request.host.starts_with("127.0.0.1:") => Some(Directive::Fail),
+        _ => None,
+    });
+    let retries = fast().rules(rules);
+    for (answer, requests) in [(404, 4), (503, 1), (500, 4)] {
+        let server = Server::answering([Answer::status(answer)]).await;
+        client().get(server.url("/")).send_with(&retries).await.unwrap();
+        assert_eq!(server.requests(), requests, "{answer}");
+    }
+    let server = Server::answering([Answer::Close]).await;
+    assert_eq!(client().get(server.url("/")).send_with(&retries).await.unwrap_err().attempts(), 1);
+}

@@ -1,0 +1,223 @@
+//! The picture of plans: timelines of attempts, and curves of success and load.
+
+use std::fmt::Write as _;
+
+use super::svg::{Anchor, COLOURS, Svg};
+use super::terminal::{BOLD, CODES, Canvas, Style};
+use super::{label, seconds, ticks};
+use crate::plan::{PolicyPlan, Window};
+
+const WIDTH: f64 = 760.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 20.0;
+const ROW: f64 = 22.0;
+const CURVE: f64 = 190.0;
+
+/// The last moment of a plan.
+fn end(plans: &[PolicyPlan]) -> f64 {
+    let mut most: f64 = 0.0;
+    for plan in plans {
+        let starts = plan.attempts.iter().map(|attempt| attempt.starts);
+        for window in starts.chain([plan.gives_up_after_seconds]) {
+            let times = [window.earliest, window.typical, window.latest].into_iter().flatten();
+            most = times.fold(most, f64::max);
+        }
+        most = plan.deadline_seconds.map_or(most, |deadline| most.max(deadline.min(most * 2.0)));
+    }
+    if most > 0.0 { most } else { 1.0 }
+}
+
+/// The SVG of one plan, or of several side by side.
+#[must_use]
+pub fn plan_svg(plans: &[PolicyPlan]) -> String {
+    let rows: usize = plans.iter().map(|plan| plan.attempts.len() + 1).sum();
+    let heads = plans.len() as f64 * 26.0;
+    let timeline = rows as f64 * ROW + heads;
+    let notes: usize = plans.iter().map(|plan| plan.summary.len() + 1).sum();
+    let height = 60.0 + timeline + 40.0 + CURVE + 70.0 + notes as f64 * 17.0;
+    let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
+    let title = format!("Plan of {}", names.join(" and "));
+    let mut svg = Svg::new(WIDTH, height, &title);
+    svg.text("title", LEFT - 44.0, 24.0, Anchor::Start, title);
+    let note = "start of each attempt if all fail: earliest to latest, the line is typical";
+    svg.text("note", LEFT - 44.0, 42.0, Anchor::Start, note);
+    let y = timelines(&mut svg, plans, 60.0);
+    let half = (WIDTH - LEFT - RIGHT - 60.0) / 2.0;
+    curve(&mut svg, plans, (LEFT, y + 44.0, half), "calls that succeed, %", |point| {
+        point.success * 100.0
+    });
+    let right = (LEFT + half + 60.0, y + 44.0, half);
+    curve(&mut svg, plans, right, "attempts per call", |point| point.amplification);
+    let mut y = y + 44.0 + CURVE + 62.0;
+    for (index, plan) in plans.iter().enumerate() {
+        svg.rect(&format!("a{}", index % COLOURS), LEFT - 44.0, y - 10.0, 11.0, 11.0);
+        svg.text("name", LEFT - 26.0, y, Anchor::Start, &plan.name);
+        for line in &plan.summary {
+            y += 17.0;
+            svg.text("note", LEFT - 26.0, y, Anchor::Start, line);
+        }
+        y += 17.0;
+    }
+    svg.finish()
+}
+
+fn timelines(svg: &mut Svg, plans: &[PolicyPlan], top: f64) -> f64 {
+    let ticks = ticks(end(plans), 6);
+    let max = ticks.last().copied().unwrap_or(1.0);
+    let width = WIDTH - LEFT - RIGHT;
+    let x = |at: f64| LEFT + (at / max).min(1.0) * width;
+    let rows: usize = plans.iter().map(|plan| plan.attempts.len() + 1).sum();
+    let bottom = top + rows as f64 * ROW + plans.len() as f64 * 26.0;
+    for tick in &ticks {
+        svg.line("grid", (x(*tick), top), (x(*tick), bottom));
+        svg.text("note", x(*tick), bottom + 16.0, Anchor::Middle, seconds(*tick));
+    }
+    let mut y = top;
+    for (index, plan) in plans.iter().enumerate() {
+        svg.text("name", LEFT, y + 18.0, Anchor::Start, &plan.name);
+        y += 26.0;
+        let colour = index % COLOURS;
+        let height = ROW * (plan.attempts.len() + 1) as f64;
+        if let Some(deadline) = plan.deadline_seconds.filter(|deadline| *deadline <= max) {
+            svg.line("dash", (x(deadline), y), (x(deadline), y + height));
+        }
+        for attempt in &plan.attempts {
+            svg.text("note", LEFT - 8.0, y + 15.0, Anchor::End, attempt.number);
+            bar(svg, colour, attempt.starts, &x, y);
+            y += ROW;
+        }
+        svg.text("note", LEFT - 8.0, y + 15.0, Anchor::End, "gives up");
+        bar(svg, colour, plan.gives_up_after_seconds, &x, y);
+        y += ROW;
+    }
+    bottom
+}
+
+/// A window as a bar, with a line at the typical time.
+fn bar(svg: &mut Svg, colour: usize, window: Window, x: &dyn Fn(f64) -> f64, y: f64) {
+    let times = [window.earliest, window.typical, window.latest].into_iter().flatten();
+    let (from, to) = times.fold((f64::INFINITY, 0.0f64), |(a, b), it| (a.min(it), b.max(it)));
+    if from.is_finite() {
+        let width = (x(to) - x(from)).max(3.0);
+        svg.rect(&format!("a{colour} soft"), x(from), y + 4.0, width, ROW - 8.0);
+    }
+    if let Some(typical) = window.typical {
+        svg.rect(&format!("a{colour}"), x(typical) - 1.5, y + 2.0, 3.0, ROW - 4.0);
+    }
+}
+
+fn curve(
+    svg: &mut Svg,
+    plans: &[PolicyPlan],
+    (left, top, width): (f64, f64, f64),
+    title: &str,
+    of: fn(&crate::plan::CurvePoint) -> f64,
+) {
+    let points = plans.iter().flat_map(|plan| &plan.curve).map(of);
+    let ticks = ticks(points.fold(1.0, f64::max), 4);
+    let max = ticks.last().copied().unwrap_or(1.0);
+    let y = |value: f64| top + CURVE - value / max * CURVE;
+    svg.text("name", left, top - 10.0, Anchor::Start, title);
+    for tick in &ticks {
+        svg.line("grid", (left, y(*tick)), (left + width, y(*tick)));
+        svg.text("note", left - 8.0, y(*tick) + 4.0, Anchor::End, label(*tick));
+    }
+    for percent in [0.0, 25.0, 50.0, 75.0, 100.0] {
+        let x = left + percent / 100.0 * width;
+        svg.text("note", x, top + CURVE + 16.0, Anchor::Middle, format!("{percent}"));
+    }
+    let name = "attempts that fail, %";
+    svg.text("note", left + width / 2.0, top + CURVE + 32.0, Anchor::Middle, name);
+    for (index, plan) in plans.iter().enumerate() {
+        let point = |it: &crate::plan::CurvePoint| (left + it.failure_rate * width, y(of(it)));
+        let line: Vec<_> = plan.curve.iter().map(point).collect();
+        svg.polyline(&format!("l{}", index % COLOURS), &line);
+    }
+    svg.line("axis", (left, top + CURVE), (left + width, top + CURVE));
+}
+
+/// Plans as text with plots, for a terminal or a file.
+#[must_use]
+pub fn plan_text(plans: &[PolicyPlan], style: Style) -> String {
+    let mut text = String::new();
+    let end = end(plans);
+    for (index, plan) in plans.iter().enumerate() {
+        let _ = writeln!(text, "{}", style.paint(BOLD, &plan.name));
+        for line in &plan.summary {
+            for (index, line) in super::svg::wrapped(line, style.width() - 4).iter().enumerate() {
+                let _ = writeln!(text, "{}{line}", if index == 0 { "  " } else { "    " });
+            }
+        }
+        rows(&mut text, plan, end, CODES[index % CODES.len()], style);
+        text.push('\n');
+    }
+    curves(&mut text, plans, style, "calls that succeed", 1.0, |point| point.success);
+    let most = plans.iter().flat_map(|plan| &plan.curve).map(|point| point.amplification);
+    let most = ticks(most.fold(1.0, f64::max), 2).last().copied().unwrap_or(1.0);
+    curves(&mut text, plans, style, "attempts per call", most, |point| point.amplification);
+    text
+}
+
+/// The attempts as rows: their times, and a bar.
+fn rows(text: &mut String, plan: &PolicyPlan, end: f64, code: u8, style: Style) {
+    let time = |at: Option<f64>| at.map_or("-".to_owned(), seconds);
+    let row = |text: &mut String, name: &str, window: Window| {
+        let Window { earliest, typical, latest } = window;
+        let times = [earliest, typical, latest].map(time);
+        let width = style.width().saturating_sub(42).max(1);
+        let column = |at: f64| ((at / end * (width - 1) as f64) as usize).min(width - 1);
+        let mut bar = vec![' '; width];
+        let known: Vec<usize> =
+            [earliest, typical, latest].into_iter().flatten().map(column).collect();
+        if let (Some(from), Some(to)) = (known.iter().min(), known.iter().max()) {
+            bar[*from..=*to].fill('─');
+        }
+        if let Some(typical) = typical {
+            bar[column(typical)] = '█';
+        }
+        let bar: String = bar.into_iter().collect();
+        let bar = style.paint(code, bar.trim_end());
+        let _ = writeln!(text, "  {name:>8} {:>9} {:>9} {:>9} {bar}", times[0], times[1], times[2]);
+    };
+    let heading = format!("  {:>8} {:>9} {:>9} {:>9}", "attempt", "earliest", "typical", "latest");
+    let _ = writeln!(text, "{heading}");
+    for attempt in &plan.attempts {
+        row(text, &attempt.number.to_string(), attempt.starts);
+    }
+    if plan.has_more_attempts {
+        let _ = writeln!(text, "  {:>8}", "…");
+    } else {
+        row(text, "gives up", plan.gives_up_after_seconds);
+        if let Some(reason) = plan.gives_up_because {
+            let _ = writeln!(text, "  {:>8} {reason}", "because");
+        }
+    }
+}
+
+fn curves(
+    text: &mut String,
+    plans: &[PolicyPlan],
+    style: Style,
+    title: &str,
+    max: f64,
+    of: fn(&crate::plan::CurvePoint) -> f64,
+) {
+    const ROWS: usize = 5;
+    let width = style.width().min(100) - 11;
+    let mut canvas = Canvas::new(width, ROWS);
+    for (index, plan) in plans.iter().enumerate() {
+        let values: Vec<f64> = plan.curve.iter().map(of).collect();
+        canvas.line(&values, max, (index % CODES.len()) as u8);
+    }
+    let _ = writeln!(text, "{title}, by the share of attempts that fail");
+    for row in 0..ROWS {
+        let tick = match row {
+            0 => label(max),
+            _ if row == ROWS - 1 => "0".to_owned(),
+            _ => String::new(),
+        };
+        let _ = writeln!(text, "{tick:>8} │{}", canvas.row(row, style).trim_end());
+    }
+    let _ = writeln!(text, "         └{}", "─".repeat(width));
+    let _ = writeln!(text, "          0 %{:>1$}\n", "100 %", width - 3);
+}

@@ -1,0 +1,238 @@
+//! The picture of a report: offered load and goodput over time, one panel per policy.
+
+use std::fmt::Write as _;
+
+use super::svg::{Anchor, Svg, wrapped};
+use super::terminal::{BOLD, CODES, Canvas, DIM, Style};
+use super::{label, seconds, ticks};
+use crate::report::{PolicyReport, Report};
+
+const WIDTH: f64 = 760.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 20.0;
+const PANEL: f64 = 84.0;
+/// The space above a panel for its name and verdict.
+const HEAD: f64 = 42.0;
+const TOP: f64 = 58.0;
+const BOTTOM: f64 = 34.0;
+/// Characters of a note in the width of the picture.
+const NOTE_COLUMNS: usize = 112;
+/// The lines of a plot in a terminal.
+const ROWS: usize = 5;
+
+/// The rate at the top of all panels. A short peak is cut off, so that the rest can be read.
+fn top_rate(report: &Report) -> f64 {
+    let offered = |policy: &PolicyReport| {
+        let mut rates: Vec<f64> = policy.series.iter().map(|it| it.offered_per_second).collect();
+        rates.sort_by(f64::total_cmp);
+        let peak = rates.last().copied().unwrap_or(0.0);
+        let usual = rates.get(rates.len() * 97 / 100).copied().unwrap_or(peak);
+        if usual > 0.0 { peak.min(usual * 1.3) } else { peak }
+    };
+    let most = report.policies.iter().map(offered).fold(1.0, f64::max);
+    match capacity(report) {
+        Some(capacity) if capacity < most * 3.0 => most.max(capacity * 1.05),
+        _ => most,
+    }
+}
+
+/// The capacity of the last service.
+fn capacity(report: &Report) -> Option<f64> {
+    report.services.last().and_then(|service| service.capacity_per_second)
+}
+
+/// The SVG of a report.
+///
+/// ```
+/// use redial_sim::{chart, scenarios};
+///
+/// let report = scenarios::by_name("layers").ok_or("unknown")?.simulation().run()?;
+/// assert!(chart::report_svg(&report).starts_with("<svg"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn report_svg(report: &Report) -> String {
+    let about = wrapped(&report.about, NOTE_COLUMNS);
+    let panels = report.policies.len() as f64 * (PANEL + HEAD);
+    let height = TOP + panels + BOTTOM + 16.0 * about.len() as f64 + 10.0;
+    let names: Vec<&str> = report.policies.iter().map(|it| it.name.as_str()).collect();
+    let title = format!("{}: offered load and goodput over time", report.name);
+    let mut svg = Svg::new(WIDTH, height, &format!("{title} for {}", names.join("; ")));
+    svg.text("title", LEFT, 24.0, Anchor::Start, title);
+    legend(&mut svg, report);
+    let y_ticks = ticks(top_rate(report), 3);
+    let x_ticks = ticks(report.duration_seconds, 8);
+    let mut y = TOP;
+    for policy in &report.policies {
+        panel(&mut svg, report, policy, y + HEAD, &y_ticks, &x_ticks);
+        svg.text("name", LEFT, y + 18.0, Anchor::Start, &policy.name);
+        svg.text("note", LEFT, y + 34.0, Anchor::Start, &policy.verdict);
+        y += HEAD + PANEL;
+    }
+    for tick in x_ticks.iter().filter(|tick| **tick <= report.duration_seconds) {
+        let x = LEFT + tick / report.duration_seconds * (WIDTH - LEFT - RIGHT);
+        svg.text("note", x, y + 18.0, Anchor::Middle, seconds(*tick));
+    }
+    for (index, line) in about.iter().enumerate() {
+        let y = y + BOTTOM + 14.0 + 16.0 * index as f64;
+        svg.text("note", LEFT - 44.0, y, Anchor::Start, line);
+    }
+    svg.finish()
+}
+
+fn legend(svg: &mut Svg, report: &Report) {
+    let y = 46.0;
+    svg.line("l0", (LEFT, y - 4.0), (LEFT + 22.0, y - 4.0));
+    svg.text("", LEFT + 28.0, y, Anchor::Start, "requests offered per second");
+    svg.rect("a1 soft", LEFT + 210.0, y - 10.0, 22.0, 11.0);
+    svg.line("l1", (LEFT + 210.0, y - 10.0), (LEFT + 232.0, y - 10.0));
+    svg.text("", LEFT + 238.0, y, Anchor::Start, "calls that succeed (goodput)");
+    if let Some(capacity) = capacity(report) {
+        svg.line("dash", (LEFT + 420.0, y - 4.0), (LEFT + 442.0, y - 4.0));
+        svg.text(
+            "",
+            LEFT + 448.0,
+            y,
+            Anchor::Start,
+            format!("capacity {}", label(capacity.round())),
+        );
+    }
+    if !report.disturbances.is_empty() {
+        svg.rect("shade", LEFT + 560.0, y - 11.0, 22.0, 13.0);
+        svg.text("", LEFT + 588.0, y, Anchor::Start, "disturbance");
+    }
+}
+
+fn panel(
+    svg: &mut Svg,
+    report: &Report,
+    policy: &PolicyReport,
+    top: f64,
+    y_ticks: &[f64],
+    x_ticks: &[f64],
+) {
+    let width = WIDTH - LEFT - RIGHT;
+    let max = y_ticks.last().copied().unwrap_or(1.0);
+    let x = |at: f64| LEFT + at / report.duration_seconds * width;
+    let y = |rate: f64| top + PANEL - (rate / max).min(1.0) * PANEL;
+    for (from, to) in &report.disturbances {
+        svg.rect("shade", x(*from), top, x(*to) - x(*from), PANEL);
+    }
+    for tick in y_ticks {
+        svg.line("grid", (LEFT, y(*tick)), (LEFT + width, y(*tick)));
+        svg.text("note", LEFT - 8.0, y(*tick) + 4.0, Anchor::End, label(*tick));
+    }
+    for tick in x_ticks.iter().filter(|tick| **tick <= report.duration_seconds) {
+        svg.line("axis", (x(*tick), top + PANEL), (x(*tick), top + PANEL + 4.0));
+    }
+    let middle = report.interval_seconds / 2.0;
+    let line = |of: fn(&crate::Point) -> f64| -> Vec<(f64, f64)> {
+        let point = |point: &crate::Point| {
+            (x((point.at_seconds + middle).min(report.duration_seconds)), y(of(point)))
+        };
+        policy.series.iter().map(point).collect()
+    };
+    let goodput = line(|point| point.goodput_per_second);
+    if let (Some(first), Some(last)) = (goodput.first(), goodput.last()) {
+        let mut area = vec![(first.0, y(0.0))];
+        area.extend(&goodput);
+        area.push((last.0, y(0.0)));
+        svg.polygon("a1 soft", &area);
+    }
+    svg.polyline("l0", &line(|point| point.offered_per_second));
+    svg.polyline("l1", &goodput);
+    if let Some(capacity) = capacity(report).filter(|capacity| *capacity <= max) {
+        svg.line("dash", (LEFT, y(capacity)), (LEFT + width, y(capacity)));
+    }
+    svg.line("axis", (LEFT, top + PANEL), (LEFT + width, top + PANEL));
+}
+
+/// The report as text with plots, for a terminal or a file.
+#[must_use]
+pub fn report_text(report: &Report, style: Style) -> String {
+    let width = style.width();
+    let mut text = String::new();
+    let _ = writeln!(text, "{}", style.paint(BOLD, &report.name));
+    for line in wrapped(&report.about, width.min(110)) {
+        let _ = writeln!(text, "{}", style.paint(DIM, &line));
+    }
+    let _ = writeln!(
+        text,
+        "\n{} requests offered per second   {} goodput per second   seed {}",
+        style.paint(CODES[0], "⠤⠤"),
+        style.paint(CODES[1], "⠤⠤"),
+        report.seed
+    );
+    let ticks = ticks(top_rate(report), 2);
+    let max = ticks.last().copied().unwrap_or(1.0);
+    for policy in &report.policies {
+        let _ = writeln!(text, "\n{}", style.paint(BOLD, &policy.name));
+        for line in wrapped(&policy.verdict, width - 2) {
+            let _ = writeln!(text, "  {line}");
+        }
+        plot(&mut text, report, policy, max, style);
+    }
+    text.push('\n');
+    table(&mut text, report);
+    text
+}
+
+fn plot(text: &mut String, report: &Report, policy: &PolicyReport, max: f64, style: Style) {
+    const MARGIN: usize = 10;
+    let width = style.width() - MARGIN - 1;
+    let mut canvas = Canvas::new(width, ROWS);
+    let of = |of: fn(&crate::Point) -> f64| -> Vec<f64> { policy.series.iter().map(of).collect() };
+    canvas.line(&of(|point| point.offered_per_second), max, 0);
+    canvas.line(&of(|point| point.goodput_per_second), max, 1);
+    for row in 0..ROWS {
+        let tick = match row {
+            0 => label(max),
+            _ if row == ROWS - 1 => "0".to_owned(),
+            _ => String::new(),
+        };
+        let _ = writeln!(text, "{tick:>8} │{}", canvas.row(row, style).trim_end());
+    }
+    let mut axis = String::new();
+    for tick in ticks(report.duration_seconds, width / 14) {
+        if tick > report.duration_seconds {
+            break;
+        }
+        let at = (tick / report.duration_seconds * (width - 1) as f64) as usize;
+        let name = seconds(tick);
+        if axis.chars().count() <= at && at + name.chars().count() <= width {
+            while axis.chars().count() < at {
+                axis.push(' ');
+            }
+            axis.push_str(&name);
+        }
+    }
+    let _ = writeln!(text, "         └{}\n          {axis}", "─".repeat(width));
+}
+
+/// The figures of all policies.
+fn table(text: &mut String, report: &Report) {
+    let longest = report.policies.iter().map(|it| it.name.chars().count()).max().unwrap_or(0);
+    let width = longest.clamp(6, 44);
+    let _ = writeln!(
+        text,
+        "{:<width$} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9}",
+        "policy", "offered/s", "goodput/s", "recovered", "req/call", "p50", "p99"
+    );
+    for policy in &report.policies {
+        let recovered = match (policy.recovered_after_seconds, policy.was_disturbed) {
+            (Some(after), _) => format!("{after:.0} s"),
+            (None, true) => "never".to_owned(),
+            (None, false) => "-".to_owned(),
+        };
+        let name: String = policy.name.chars().take(width).collect();
+        let _ = writeln!(
+            text,
+            "{name:<width$} {:>9.0} {:>9.0} {recovered:>9} {:>8.2} {:>9} {:>9}",
+            policy.offered_per_second,
+            policy.goodput_per_second,
+            policy.amplification,
+            seconds(policy.latency.p50_ms / 1000.0),
+            seconds(policy.latency.p99_ms / 1000.0),
+        );
+    }
+}

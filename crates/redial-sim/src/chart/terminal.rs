@@ -1,0 +1,142 @@
+//! Plots for a terminal: lines of Braille dots, with or without colour.
+
+use std::fmt::Write as _;
+
+/// How to write to a terminal or a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// The width in columns.
+    pub columns: usize,
+    /// Whether to use colours.
+    pub colour: Colour,
+}
+
+/// Whether to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// ANSI colours, for a terminal.
+    Ansi,
+    /// None, for a pipe, or if `NO_COLOR` is set.
+    None,
+}
+
+impl Style {
+    /// The narrowest plot.
+    pub const COLUMNS_MIN: usize = 40;
+    /// The widest plot.
+    pub const COLUMNS_MAX: usize = 200;
+
+    /// Text of this width without colours.
+    #[must_use]
+    pub const fn plain(columns: usize) -> Style {
+        Style { columns, colour: Colour::None }
+    }
+
+    /// Text of this width with colours.
+    #[must_use]
+    pub const fn coloured(columns: usize) -> Style {
+        Style { columns, colour: Colour::Ansi }
+    }
+
+    pub(super) fn width(self) -> usize {
+        self.columns.clamp(Style::COLUMNS_MIN, Style::COLUMNS_MAX)
+    }
+
+    /// The text in a colour (an ANSI code such as 32), or as it is.
+    pub(super) fn paint(self, code: u8, text: &str) -> String {
+        match self.colour {
+            Colour::Ansi => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            Colour::None => text.to_owned(),
+        }
+    }
+}
+
+/// The colours of lines.
+pub(super) const CODES: [u8; 5] = [31, 32, 34, 35, 33];
+pub(super) const BOLD: u8 = 1;
+pub(super) const DIM: u8 = 2;
+
+/// Dots of Braille characters, two wide and four high each.
+pub(super) struct Canvas {
+    width: usize,
+    height: usize,
+    cells: Vec<u8>,
+    /// The line that was drawn last into a cell.
+    owners: Vec<u8>,
+}
+
+impl Canvas {
+    pub(super) fn new(width: usize, height: usize) -> Canvas {
+        let cells = width * height;
+        Canvas { width, height, cells: vec![0; cells], owners: vec![0; cells] }
+    }
+
+    /// Sets a dot; (0, 0) is at the bottom left.
+    fn dot(&mut self, x: usize, y: usize, owner: u8) {
+        const BITS: [[u8; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
+        let (column, row) = (x / 2, y / 4);
+        if column < self.width && row < self.height {
+            let cell = (self.height - 1 - row) * self.width + column;
+            self.cells[cell] |= BITS[x % 2][y % 4];
+            self.owners[cell] = owner;
+        }
+    }
+
+    /// Draws values from 0 to `max` from left to right, as a connected line.
+    pub(super) fn line(&mut self, values: &[f64], max: f64, owner: u8) {
+        let (width, height) = (self.width * 2, self.height * 4);
+        let mut previous: Option<usize> = None;
+        for x in 0..width {
+            let from = x * values.len() / width;
+            let to = ((x + 1) * values.len()).div_ceil(width).max(from + 1).min(values.len());
+            let Some(values) = values.get(from..to).filter(|it| !it.is_empty()) else { continue };
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            let y = (mean / max * (height - 1) as f64).round().clamp(0.0, (height - 1) as f64);
+            let y = y as usize;
+            let last = previous.unwrap_or(y);
+            for y in last.min(y)..=last.max(y) {
+                self.dot(x, y, owner);
+            }
+            previous = Some(y);
+        }
+    }
+
+    /// A row of characters, the first at the top.
+    pub(super) fn row(&self, row: usize, style: Style) -> String {
+        let mut text = String::new();
+        for column in 0..self.width {
+            let cell = row * self.width + column;
+            let c = char::from_u32(0x2800 + u32::from(self.cells[cell])).unwrap_or(' ');
+            if self.cells[cell] == 0 {
+                text.push(' ');
+            } else {
+                let code = CODES[usize::from(self.owners[cell]) % CODES.len()];
+                let _ = write!(text, "{}", style.paint(code, &c.to_string()));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminal_canvas_draws_a_rising_line() {
+        let mut canvas = Canvas::new(2, 1);
+        canvas.line(&[0.0, 1.0, 2.0, 3.0], 3.0, 0);
+        assert_eq!(canvas.row(0, Style::plain(80)), "⡠⠊");
+        let coloured = canvas.row(0, Style::coloured(80));
+        assert!(coloured.contains("\u{1b}[31m⡠\u{1b}[0m"), "{coloured:?}");
+    }
+
+    #[test]
+    fn terminal_canvas_accepts_every_number_of_values() {
+        for values in [0, 1, 3, 1000] {
+            let mut canvas = Canvas::new(10, 2);
+            canvas.line(&vec![1.0; values], 1.0, 0);
+            assert_eq!(canvas.row(0, Style::plain(80)).trim().is_empty(), values == 0);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Requests: their way to a server, its queue and workers, and back.
+
+use redial_core::{Ns, Start, StopReason};
+
+use super::state::{FullCall, Machine, NONE, Request, RequestResult};
+use super::{Engine, Kind};
+use crate::model::Balancing;
+
+impl Engine<'_> {
+    /// Sends the request of an attempt.
+    pub(super) fn send(&mut self, id: u32, start: Start) {
+        self.count_attempt();
+        let call = &self.calls[id as usize];
+        let service = usize::from(call.hop);
+        let (last_server, below_retry, started) =
+            (call.last_server, call.below_retry, call.started);
+        self.metrics.services[service].attempts += 1;
+        let server = self.choose_server(service, last_server);
+        let hop = &self.hops[service];
+        let timeout = self.now.saturating_add(hop.attempt_timeout);
+        let request = self.requests.insert(Request {
+            call: id,
+            server,
+            deadline: timeout.min(started.saturating_add(hop.deadline)),
+            version: 0,
+            pending: 0,
+            service: service as u16,
+            slot: start.slot as u8,
+            is_retry: start.number > 1 || below_retry,
+            result: RequestResult::Succeeded,
+        }) as u32;
+        self.calls[id as usize].last_server = server;
+        *self.request_in(id, start.slot) = request;
+        let delay = self.network_delay(service);
+        if delay > 0 {
+            self.queue.push(self.now.saturating_add(delay), Kind::Deliver.of(request));
+        } else {
+            self.deliver(request);
+        }
+    }
+
+    /// The entry of the request in a slot of a call.
+    fn request_in(&mut self, id: u32, slot: usize) -> &mut u32 {
+        let call = &mut self.calls[id as usize];
+        match (slot, call.machine) {
+            (0, _) | (_, Machine::First(_)) => &mut call.request,
+            (slot, Machine::Full(machine)) => {
+                let FullCall { hedges, .. } = &mut self.machines[machine as usize];
+                if hedges.len() < slot {
+                    hedges.resize(slot, NONE);
+                }
+                &mut hedges[slot - 1]
+            }
+        }
+    }
+
+    /// The caller gives up an attempt. The server does not know, unless deadlines are propagated.
+    pub(super) fn abandon(&mut self, id: u32, slot: usize) {
+        let request = std::mem::replace(self.request_in(id, slot), NONE);
+        if let Some(request) = self.requests.get_mut(request as usize) {
+            request.call = NONE;
+        }
+    }
+
+    fn choose_server(&mut self, service: usize, last: u32) -> u32 {
+        let state = &mut self.services[service];
+        let count = state.servers;
+        if count == 1 {
+            return state.first;
+        }
+        let random = &mut self.streams.service;
+        let mut below = |count: u32| ((f64::from(count) * random.draw()) as u32).min(count - 1);
+        let chosen = match state.balancing {
+            Balancing::Random => below(count),
+            Balancing::AvoidPrevious if last == NONE => below(count),
+            Balancing::AvoidPrevious => (last - state.first + 1 + below(count - 1)) % count,
+            Balancing::RoundRobin => {
+                state.next_in_turn = (state.next_in_turn + 1) % count;
+                state.next_in_turn
+            }
+        };
+        state.first + chosen
+    }
+
+    fn network_delay(&mut self, service: usize) -> Ns {
+        let network = self.services[service].network.as_ref();
+        network.map_or(0, |network| network.draw(&mut self.streams.service))
+    }
+
+    /// A request reaches its server.
+    pub(super) fn deliver(&mut self, id: u32) {
+        let Request { server, service, .. } = self.requests[id as usize];
+        let service = usize::from(service);
+        self.metrics.offered(service);
+        let state = &self.services[service];
+        if state.condition.refusing {
+            self.respond(id, RequestResult::Refused);
+            return;
+        }
+        if state.optimistic_lock {
+            self.requests[id as usize].version = self.servers[server as usize].version;
+            let delay = self.network_delay(service) + self.network_delay(service);
+            self.queue.push(self.now.saturating_add(delay), Kind::Write.of(id));
+            return;
+        }
+        let is_free =
+            !state.condition.stalled && self.servers[server as usize].busy < state.workers;
+        if is_free {
+            self.start_work(id);
+        } else if self.servers[server as usize].waiting.len() < state.queue_max {
+            self.servers[server as usize].waiting.push_back(id);
+        } else {
+            self.metrics.services[service].rejected += 1;
+            self.respond(id, RequestResult::Rejected);
+        }
+    }
+
+    /// The write of an optimistic lock succeeds if no other write came since the read.
+    pub(super) fn write(&mut self, id: u32) {
+        let Request { server, version, .. } = self.requests[id as usize];
+        let server = &mut self.servers[server as usize];
+        let result = if server.version == version {
+            server.version += 1;
+            RequestResult::Succeeded
+        } else {
+            RequestResult::Failed
+        };
+        self.respond(id, result);
+    }
+
+    fn start_work(&mut self, id: u32) {
+        let Request { server, service, .. } = self.requests[id as usize];
+        let state = &self.services[usize::from(service)];
+        self.servers[server as usize].busy += 1;
+        let sampler = match &state.slow_time {
+            Some(slow) if server >= state.slow_from => slow,
+            _ => &state.time,
+        };
+        let mut time = sampler.draw(&mut self.streams.service);
+        if state.condition.slow != 1.0 {
+            time = (time as f64 * state.condition.slow) as Ns;
+        }
+        self.queue.push(self.now.saturating_add(time), Kind::Done.of(id));
+    }
+
+    /// A worker is done with a request, and takes the next one.
+    pub(super) fn work_done(&mut self, id: u32) {
+        let Request { server, service, call, .. } = self.requests[id as usize];
+        let service = usize::from(service);
+        self.servers[server as usize].busy -= 1;
+        if !self.servers[server as usize].waiting.is_empty() {
+            self.take_waiting(service, server);
+        }
+        self.metrics.services[service].wasted += u64::from(call == NONE);
+        let state = &self.services[service];
+        let fails = state.failure_rate.max(state.condition.fail);
+        let (fan_out, propagates) = (state.fan_out, state.propagates);
+        if fails > 0.0 && self.streams.service.draw() < fails {
+            self.respond(id, RequestResult::Failed);
+        } else if service + 1 == self.services.len() || propagates && call == NONE {
+            self.respond(id, RequestResult::Succeeded);
+        } else {
+            self.requests[id as usize].pending = fan_out;
+            let caller = server - state.first;
+            for _ in 0..fan_out {
+                self.start_call(service + 1, caller, id);
+            }
+        }
+    }
+
+    /// Starts waiting requests while workers are free.
+    fn take_waiting(&mut self, service: usize, server: u32) {
+        let state = &self.services[service];
+        let (workers, stalled, propagates) =
+            (state.workers, state.condition.stalled, state.propagates);
+        while !stalled && self.servers[server as usize].busy < workers {
+            let Some(id) = self.servers[server as usize].waiting.pop_front() else { return };
+            let Request { call, deadline, slot, .. } = self.requests[id as usize];
+            if propagates && (call == NONE || deadline <= self.now) {
+                if call != NONE {
+                    // Its timer fires at this moment, too.
+                    *self.request_in(call, usize::from(slot)) = NONE;
+                }
+                self.metrics.services[service].dropped += 1;
+                self.requests.remove(id as usize);
+            } else {
+                self.start_work(id);
+            }
+        }
+    }
+
+    /// Starts the waiting requests of a service after an outage.
+    pub(super) fn resume(&mut self, service: usize) {
+        let first = self.services[service].first;
+        for server in first..first + self.services[service].servers {
+            self.take_waiting(service, server);
+        }
+    }
+
+    /// A call to the next service has ended.
+    pub(super) fn nested_call_ended(&mut self, parent: u32, reason: StopReason) {
+        let request = &mut self.requests[parent as usize];
+        request.pending -= 1;
+        if reason != StopReason::Succeeded {
+            request.result = RequestResult::Failed;
+        }
+        if request.pending == 0 {
+            let result = request.result;
+            self.respond(parent, result);
+        }
+    }
+
+    /// Sends the response. A rejection is always an event, so that it does not arrive while its attempt
+    /// starts.
+    fn respond(&mut self, id: u32, result: RequestResult) {
+        let request = &mut self.requests[id as usize];
+        request.result = result;
+        if request.call == NONE {
+            self.requests.remove(id as usize);
+            return;
+        }
+        let service = usize::from(request.service);
+        match (self.network_delay(service), result) {
+            (0, RequestResult::Succeeded | RequestResult::Failed) => self.finish_request(id),
+            (delay, _) => {
+                self.queue.push(self.now.saturating_add(delay), Kind::Respond.of(id));
+            }
+        }
+    }
+
+    /// A response reaches the caller.
+    pub(super) fn finish_request(&mut self, id: u32) {
+        let Request { call, slot, result, .. } = self.requests.remove(id as usize);
+        if call != NONE {
+            *self.request_in(call, usize::from(slot)) = NONE;
+            self.outcome(call, usize::from(slot), result);
+        }
+    }
+}

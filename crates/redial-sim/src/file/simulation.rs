@@ -1,0 +1,259 @@
+//! The simulation of a file.
+
+use super::policy::SOURCES;
+use super::reader::{Reader, Table};
+use super::tree::{Node, Value};
+use crate::model::{
+    Balancing, BudgetScope, Clients, Disturbance, Effect, Load, NestedRetries, Service, Simulation,
+    SlowServers, Variant,
+};
+use crate::suggest;
+
+const ROOT: [&str; 9] = [
+    "name",
+    "about",
+    "duration",
+    "seed",
+    "interval",
+    "clients",
+    "services",
+    "disturbances",
+    "policies",
+];
+
+impl Reader<'_> {
+    pub(super) fn simulation(&self, root: &Node) -> Option<Simulation> {
+        let table = self.table(root, "", &ROOT, "a simulation")?;
+        let text = |key: &str| {
+            let read = table.read(key, |reader, node, path| reader.text(node, path, "a text"));
+            read.unwrap_or_default().to_owned()
+        };
+        let duration = table.needs("duration", "duration = \"60s\"", Reader::duration);
+        let clients =
+            table.needs("clients", "[clients] with calls_per_second = 100", Reader::clients);
+        let services =
+            table.needs("services", "[[services]] with a name and a time", |it, node, path| {
+                it.each(node, path, |it, node, path| it.service(node, path))
+            });
+        let names: Vec<&str> = match &services {
+            Some(services) => services.iter().map(|service| service.name.as_str()).collect(),
+            None => Vec::new(),
+        };
+        let disturbances = match table.get("disturbances") {
+            None => Some(Vec::new()),
+            Some(node) => {
+                self.each(node, "disturbances", |it, node, path| it.disturbance(node, path, &names))
+            }
+        };
+        let policies =
+            table.needs("policies", "[[policies]] with a name and a policy", |it, node, path| {
+                it.each(node, path, |it, node, path| it.variant(node, path))
+            });
+        let (name, about) = (text("name"), text("about"));
+        let (seed, interval) = (table.count("seed", u64::MAX), table.duration("interval"));
+        Some(Simulation {
+            name,
+            about,
+            duration: duration?,
+            seed: seed.unwrap_or(1),
+            interval,
+            clients: clients?,
+            services: services?,
+            disturbances: disturbances?,
+            policies: policies?,
+        })
+    }
+
+    /// Reads each entry of a list; `None` if one of them is wrong.
+    fn each<T>(
+        &self,
+        node: &Node,
+        path: &str,
+        read: impl Fn(&Self, &Node, &str) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let list = self.list(node, path, &format!("a list, with [[{path}]] for each entry"))?;
+        let entry = |(index, node): (usize, &Node)| read(self, node, &format!("{path}[{index}]"));
+        // All entries are read, so that all problems are found.
+        let entries: Vec<Option<T>> = list.iter().enumerate().map(entry).collect();
+        entries.into_iter().collect()
+    }
+
+    fn clients(&self, node: &Node, path: &str) -> Option<Clients> {
+        const LOADS: [&str; 3] = ["calls_per_second", "burst_at", "think_time"];
+        let keys = [&LOADS[..], &["count", "arrivals", "calls"]].concat();
+        let table = self.table(node, path, &keys, "a table like { calls_per_second = 100 }")?;
+        let given: Vec<&str> = LOADS.into_iter().filter(|key| table.get(key).is_some()).collect();
+        let [load] = given[..] else {
+            let text =
+                "write one of calls_per_second = 100, burst_at = \"1s\" and think_time = \"1s\"";
+            self.problem(node, path, text);
+            return None;
+        };
+        let arrivals = table.read("arrivals", |it, node, path| {
+            it.choice(node, path, &[("poisson", false), ("even", true)])
+        });
+        let load = match load {
+            "calls_per_second" => {
+                let calls_per_second = table.number(load)?;
+                match arrivals {
+                    Some(true) => Load::Even { calls_per_second },
+                    _ => Load::Poisson { calls_per_second },
+                }
+            }
+            "burst_at" => Load::Burst { at: table.duration(load)? },
+            _ => Load::Closed { think_time: table.read(load, Reader::distribution)? },
+        };
+        let count = if table.get("count").is_some() { table.small("count")? } else { 1 };
+        Some(Clients { count, load, calls_max: table.count("calls", u64::MAX) })
+    }
+
+    fn service(&self, node: &Node, path: &str) -> Option<Service> {
+        const KEYS: [&str; 12] = [
+            "name",
+            "servers",
+            "workers",
+            "queue",
+            "time",
+            "slow_servers",
+            "network",
+            "failure_rate",
+            "fan_out",
+            "deadline_propagation",
+            "balancing",
+            "optimistic_lock",
+        ];
+        let table = self.table(node, path, &KEYS, "a service with a name and a time")?;
+        let name = table.needs("name", "name = \"backend\"", |it, node, path| {
+            it.text(node, path, "a name like \"backend\"")
+        });
+        let time = table.needs("time", "time = \"5ms\"", Reader::distribution);
+        let mut service = Service::new(name?, time?);
+        if let Some(servers) = table.small("servers") {
+            service.servers = servers;
+        }
+        service.workers = match table.get("workers") {
+            Some(Node { value: Value::Text(text), .. }) if text == "unlimited" => None,
+            _ => table.small("workers"),
+        };
+        if let Some(queue) = table.small("queue") {
+            service.queue = queue;
+        }
+        service.slow_servers = table.read("slow_servers", Reader::slow_servers);
+        service.network = table.read("network", Reader::distribution);
+        service.failure_rate = table.number("failure_rate").unwrap_or(0.0);
+        service.fan_out = table.small("fan_out").unwrap_or(1);
+        service.deadline_propagation = table.boolean("deadline_propagation").unwrap_or(false);
+        service.optimistic_lock = table.boolean("optimistic_lock").unwrap_or(false);
+        let balancing = [
+            ("random", Balancing::Random),
+            ("avoid-previous", Balancing::AvoidPrevious),
+            ("round-robin", Balancing::RoundRobin),
+        ];
+        let chosen = table.read("balancing", |it, node, path| it.choice(node, path, &balancing));
+        service.balancing = chosen.unwrap_or_default();
+        Some(service)
+    }
+
+    fn slow_servers(&self, node: &Node, path: &str) -> Option<SlowServers> {
+        let table =
+            self.table(node, path, &["count", "time"], "{ count = 1, time = \"500ms\" }")?;
+        let time = table.needs("time", "time = \"500ms\"", Reader::distribution);
+        let count = if table.get("count").is_some() { table.small("count")? } else { 1 };
+        Some(SlowServers { count, time: time? })
+    }
+
+    fn disturbance(&self, node: &Node, path: &str, services: &[&str]) -> Option<Disturbance> {
+        let keys = ["at", "for", "service", "effect", "load"];
+        let table = self.table(node, path, &keys, "a disturbance with at, for and effect")?;
+        let at = table.needs("at", "at = \"30s\"", Reader::duration);
+        let lasts = table.needs("for", "for = \"10s\"", Reader::duration);
+        let effect = match (table.get("load"), table.get("effect")) {
+            (Some(_), None) => table.number("load").map(|factor| Effect::Load { factor }),
+            (None, Some(_)) => self.effect(&table, services),
+            _ => {
+                let text = "write effect = \"stall\" for a service, or load = 1.5 for all clients";
+                self.problem(node, path, text);
+                None
+            }
+        };
+        Some(Disturbance { at: at?, lasts: lasts?, effect: effect? })
+    }
+
+    fn effect(&self, table: &Table<'_, '_>, services: &[&str]) -> Option<Effect> {
+        let service = match (table.get("service"), services.len()) {
+            (None, 1) => Some(0),
+            (None, _) => {
+                let text =
+                    "service is missing; write the name of the service, since there are several";
+                self.problem(table.node(), &table.at("service"), text);
+                None
+            }
+            (Some(node), _) => {
+                let path = &table.at("service");
+                let name = self.text(node, path, "the name of a service")?;
+                let found = services.iter().position(|service| *service == name);
+                if found.is_none() && !services.is_empty() {
+                    let known = suggest::known(name, services);
+                    self.problem(node, path, format!("no service is called {name:?}; {known}"));
+                }
+                found
+            }
+        }?;
+        let node = table.get("effect")?;
+        let path = &table.at("effect");
+        if let Value::Table(_) = node.value {
+            let example = "{ fail = 0.5 } or { slow = 3 }";
+            let effect = self.table(node, path, &["fail", "slow"], example)?;
+            return match (effect.get("fail"), effect.get("slow")) {
+                (Some(_), None) => effect.number("fail").map(|rate| Effect::Fail { service, rate }),
+                (None, Some(_)) => {
+                    effect.number("slow").map(|factor| Effect::Slow { service, factor })
+                }
+                _ => {
+                    self.problem(node, path, format!("write {example}"));
+                    None
+                }
+            };
+        }
+        let effects = [("stall", true), ("refuse", false)];
+        let stalls = self.choice(node, path, &effects)?;
+        Some(if stalls { Effect::Stall { service } } else { Effect::Refuse { service } })
+    }
+
+    fn variant(&self, node: &Node, path: &str) -> Option<Variant> {
+        let own = ["name", "callers", "budget", "nested_retries", "deadline_propagation"];
+        let keys = [&own[..], &SOURCES].concat();
+        let table = self.table(node, path, &keys, "a policy with a name")?;
+        let name = table.needs("name", "name = \"3 attempts\"", |it, node, path| {
+            it.text(node, path, "a name like \"3 attempts\"")
+        });
+        let policy = self.policy_source(&table);
+        let callers = match table.get("callers") {
+            None => Some(Vec::new()),
+            Some(node) => self.callers(node, &table.at("callers")),
+        };
+        let mut variant = Variant::new(name?, policy?);
+        variant.callers = callers?;
+        let scopes = [("local", BudgetScope::Local), ("shared", BudgetScope::Shared)];
+        let scope = table.read("budget", |it, node, path| it.choice(node, path, &scopes));
+        variant.budget = scope.unwrap_or_default();
+        let nested = [("allowed", NestedRetries::Allowed), ("stopped", NestedRetries::Stopped)];
+        let chosen = table.read("nested_retries", |it, node, path| it.choice(node, path, &nested));
+        variant.nested_retries = chosen.unwrap_or_default();
+        variant.deadline_propagation = table.boolean("deadline_propagation");
+        Some(variant)
+    }
+
+    fn callers(&self, node: &Node, path: &str) -> Option<Vec<(String, crate::CallPolicy)>> {
+        let Value::Table(entries) = &node.value else {
+            return self.wrong(node, path, "a table like { backend = { policy = { .. } } }");
+        };
+        let mut callers = Vec::new();
+        for (key, node) in entries {
+            let path = format!("{path}.{}", key.name);
+            let table = self.table(node, &path, &SOURCES, "a table like { policy = { .. } }")?;
+            callers.push((key.name.clone(), self.policy_source(&table)?));
+        }
+        Some(callers)
+    }
+}

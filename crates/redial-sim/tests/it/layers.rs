@@ -1,0 +1,85 @@
+//! Goal: retries multiply across layers, and depth control or budgets stop that. Method: a chain of
+//! services with zero service time, where the last one fails.
+
+use std::time::Duration;
+
+use redial_core::s;
+use redial_sim::{CallPolicy, Distribution, Load, NestedRetries, Service, Simulation, Variant};
+
+use crate::common::{attempts, near, policy, run_variants, success};
+
+/// A chain of services whose last one fails at this rate.
+fn chain(layers: usize, rate: f64, calls: u64) -> Simulation {
+    let mut simulation = Simulation::new("layers", s(36_000));
+    simulation.clients.load = Load::Even { calls_per_second: 100.0 };
+    simulation.clients.calls_max = Some(calls);
+    for layer in 1..=layers {
+        let time = Distribution::Fixed(Duration::ZERO);
+        simulation.services.push(Service::new(&format!("layer {layer}"), time));
+    }
+    simulation.services[layers - 1].failure_rate = rate;
+    simulation
+}
+
+fn with(mut simulation: Simulation, policy: CallPolicy, nested: NestedRetries) -> Simulation {
+    let mut variant = Variant::new("tested", policy);
+    variant.nested_retries = nested;
+    simulation.policies = vec![variant];
+    simulation
+}
+
+#[test]
+fn layers_multiply_attempts() {
+    // F2: a^L, exact.
+    for (tries, layers, expected) in [(3, 3, 27.0), (4, 3, 64.0), (3, 5, 243.0)] {
+        let simulation = with(chain(layers, 1.0, 100), attempts(tries), NestedRetries::Allowed);
+        let report = run_variants(&simulation).remove(0);
+        assert_eq!(report.amplification, expected, "{tries} attempts in {layers} layers");
+    }
+}
+
+#[test]
+fn layers_without_retries_below_retries_add_attempts() {
+    // F3: 1 + L(a - 1), exact if everything fails.
+    let simulation = with(chain(3, 1.0, 100), attempts(3), NestedRetries::Stopped);
+    assert_eq!(run_variants(&simulation).remove(0).amplification, 7.0);
+}
+
+#[test]
+fn layers_without_retries_below_retries_lose_little_success() {
+    // F3 at p = 0.5: success 0.991 and load 1.98, against 1.000 and 2.00.
+    let stopped = with(chain(3, 0.5, 100_000), attempts(3), NestedRetries::Stopped);
+    let report = run_variants(&stopped).remove(0);
+    near(success(&report), 0.991, 0.005);
+    near(report.amplification, 1.98, 0.02);
+    let allowed = with(chain(3, 0.5, 100_000), attempts(3), NestedRetries::Allowed);
+    let report = run_variants(&allowed).remove(0);
+    near(success(&report), 1.0, 0.005);
+    near(report.amplification, 2.0, 0.02);
+}
+
+#[test]
+fn layers_with_budgets_multiply_the_budgets_only() {
+    // F4: a budget of 10 % in each of L layers bounds the load at 1.1^L. Every layer fails often enough
+    // to spend its budget; a request that fails calls no further, so the load of a layer is counted per
+    // call to it.
+    for (ratio, layers, most) in
+        [(0.1, 3, 1.331), (0.1, 5, 1.611), (0.2, 3, 1.728), (0.2, 5, 2.488)]
+    {
+        let text = format!(
+            r#"{{ "attempts": 4, "backoff": {{"constant": "1ms"}},
+                  "throttle": {{"budget": {{"reserve": 10, "ratio": {ratio}}}}} }}"#
+        );
+        let mut simulation = chain(layers, 0.0, 50_000);
+        for service in &mut simulation.services {
+            service.failure_rate = ratio;
+        }
+        let report =
+            run_variants(&with(simulation, policy(&text), NestedRetries::Allowed)).remove(0);
+        let load = report.services.iter().map(|it| it.attempts as f64 / it.calls as f64);
+        let load: f64 = load.product();
+        assert!(load <= most * 1.002, "{load} above {most}");
+        // Only successes pay for retries, so the load stays somewhat below.
+        assert!(load >= most * 0.85, "{load} far below {most}");
+    }
+}

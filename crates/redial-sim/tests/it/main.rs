@@ -1,0 +1,12 @@
+//! The integration tests of this crate as one binary, to link only once.
+
+mod common;
+mod contention;
+mod files;
+mod independent_failures;
+mod layers;
+mod metastability;
+mod overload;
+mod scenarios;
+mod tail_latency;
+mod throttles;
