@@ -85,17 +85,19 @@ impl SharedCall {
         }
     }
 
-    /// The SDK returns the result of the call. Returns its report, once; `None` for a request that was
-    /// only signed and never sent.
-    pub(crate) fn end(&self, context: &InterceptorContext) -> Option<redial::Report> {
+    /// The SDK returns the result of the call.
+    pub(crate) fn end(&self, context: &InterceptorContext) {
         let mut state = self.state();
-        let now = Tokio.now();
-        if state.call.stop_reason().is_none() {
-            // Dropping the call cancels it.
-            let _ = context.output_or_error()?;
+        // A request that was only signed has no result: dropping the call cancels it.
+        if state.call.stop_reason().is_none() && context.output_or_error().is_some() {
             // The operation timed out, or the SDK's own `max_attempts` is smaller.
-            state.call.stop(StopReason::AttemptsExhausted, now);
+            state.call.stop(StopReason::AttemptsExhausted, Tokio.now());
         }
+    }
+
+    /// The report of a call that has ended, once.
+    pub(crate) fn take_report(&self) -> Option<redial::Report> {
+        let mut state = self.state();
         if std::mem::replace(&mut state.reported, true) {
             return None;
         }

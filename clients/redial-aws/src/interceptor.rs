@@ -283,7 +283,7 @@ impl Intercept for RetryInterceptor {
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let context = context.inner();
-        let Some(call) = self.own_call(cfg).cloned() else { return Ok(()) };
+        let Some(call) = self.own_call(cfg) else { return Ok(()) };
         if !context.is_failed() {
             // A request that is only signed has no output.
             if context.output_or_error().is_some() {
@@ -291,6 +291,7 @@ impl Intercept for RetryInterceptor {
             }
             return Ok(());
         }
+        let call = call.clone();
         let action = run_classifiers_on_ctx(components.retry_classifiers(), context);
         match call.end_attempt(context, failure::directive(context, &action)) {
             Next::Wait(delay) if !is_last_for_sdk(cfg) => {
@@ -315,7 +316,12 @@ impl Intercept for RetryInterceptor {
         // The operation timed out after the decision.
         let _ = handover::take(context.inner());
         let Some(call) = self.own_call(cfg) else { return Ok(()) };
-        let Some(report) = call.end(context.inner()) else { return Ok(()) };
+        call.end(context.inner());
+        let options = cfg.load::<CallOptions>().filter(|options| options.wants_report());
+        if self.0.on_end.is_none() && options.is_none() {
+            return Ok(());
+        }
+        let Some(report) = call.take_report() else { return Ok(()) };
         if let Some(on_end) = &self.0.on_end {
             let (service, operation) = match cfg.load::<Metadata>() {
                 Some(metadata) => (metadata.service(), metadata.name()),
@@ -323,7 +329,7 @@ impl Intercept for RetryInterceptor {
             };
             on_end(&CallEnd { service, operation, report: &report });
         }
-        if let Some(options) = cfg.load::<CallOptions>() {
+        if let Some(options) = options {
             options.set_report(report);
         }
         Ok(())

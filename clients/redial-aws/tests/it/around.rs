@@ -86,6 +86,22 @@ async fn around_error_has_the_last_sdk_error_and_the_reason() {
     assert!(matches!(error.last(), Some(SdkError::ServiceError(_))));
 }
 
+#[tokio::test(start_paused = true)]
+async fn around_deadline_has_the_previous_error_as_its_cause() {
+    let busy = || Answer::status(503);
+    // In the second attempt, and in the delay after it.
+    for second in [Answer::hang(), busy()] {
+        let strategy = StandardRetryStrategy::standard().time_max(ms(100)).backoff_first(ms(90));
+        let policy = strategy.jitter(redial::Jitter::None).policy().unwrap();
+        let service = Scripted::new([busy(), second]);
+        let client = client(&service);
+        let error =
+            policy.retry(|| client.list_tables().send()).when(sdk_failure).await.unwrap_err();
+        assert_eq!((error.attempts(), error.stop_reason()), (2, StopReason::Deadline));
+        assert!(matches!(error.last(), Some(SdkError::ServiceError(_))), "{error}");
+    }
+}
+
 static POLL: Policy =
     Policy::constant(ms(500)).unlimited().deadline(s(20)).throttle(Throttle::none()).build();
 

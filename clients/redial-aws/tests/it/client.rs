@@ -118,6 +118,20 @@ async fn client_unlimited_attempts_cost_no_cpu_up_front() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn client_attempts_at_and_above_the_limit_of_the_sdk_are_made() {
+    let limit = redial_aws::SDK_ATTEMPTS_MAX;
+    for attempts in [limit - 1, limit, limit + 1] {
+        let policy = Policy::immediate().attempts(attempts).throttle(Throttle::none()).build();
+        let retries = RetryInterceptor::new(policy).unwrap();
+        let service = Scripted::always(Answer::status(503));
+        put(&client(service.config(), &retries)).await.unwrap_err();
+        assert_eq!(service.seen().len(), attempts as usize);
+        let header = format!("attempt={attempts}; max={}", attempts.min(limit));
+        assert_eq!(service.attempts().last(), Some(&header));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn client_sdk_max_attempts_is_an_upper_bound() {
     let retries = RetryInterceptor::aws_2026();
     let config = with_retries!(Scripted::default().config(), retries.clone());

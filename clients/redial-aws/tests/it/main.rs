@@ -4,6 +4,7 @@
 //! The others are real servers on loopback connections, through the fault proxy.
 
 mod around;
+mod bucket;
 mod client;
 mod clients;
 mod s3;

@@ -1,8 +1,8 @@
 //! What a call that succeeds at its first attempt costs in an SDK client, in instructions: without retries, with
 //! the SDK's standard mode, and with this crate.
 //!
-//! `cargo bench` starts callgrind by itself; `apt-get install valgrind`. The service is a connector in the
-//! process, so that nothing but the client is counted.
+//! `cargo run --release` starts callgrind by itself; `apt-get install valgrind`. The service is a connector in
+//! the process, so that nothing but the client is counted.
 
 use std::process::Command;
 
