@@ -202,7 +202,7 @@ impl InputSpool {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Ok(count) => count,
                 Err(error) => {
-                    eprintln!("redial: the standard input cannot be read: {error}");
+                    tell!("redial: the standard input cannot be read: {error}");
                     0
                 }
             };

@@ -8,6 +8,7 @@ mod faults;
 mod interop;
 mod levels;
 mod loader;
+mod manual;
 mod presets;
 mod replay;
 mod run;

@@ -155,3 +155,15 @@ fn run_output_of_background_processes_is_awaited() {
     let ran = place.run(&[], "(sleep 0.3; echo late) & echo early");
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "early\nlate\n"), "{ran:?}");
 }
+
+#[test]
+fn run_closed_standard_error_does_not_end_the_command() {
+    let place = Place::new();
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let script = format!(
+        "{{ {redial} run --first 300ms --jitter none --explain -- sh -c 'echo x >> count; [ $(wc -l < count) -gt 2 ]' 2>&1 >&3 | true; }} 3>&1"
+    );
+    let ran = ran(Command::new("sh").args(["-c", &script]).current_dir(place.path()));
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+    assert_eq!(place.read("count"), "x\nx\nx\n", "{ran:?}");
+}
