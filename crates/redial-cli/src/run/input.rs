@@ -202,7 +202,7 @@ impl InputSpool {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Ok(count) => count,
                 Err(error) => {
-                    tell!("redial: the standard input cannot be read: {error}");
+                    print_error!("redial: the standard input cannot be read: {error}");
                     0
                 }
             };
