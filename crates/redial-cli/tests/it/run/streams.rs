@@ -133,7 +133,7 @@ fn run_output_limit_is_exact() {
 fn run_output_limit_also_holds_after_a_timeout() {
     let folder = TestFolder::new();
     let program = "echo x >> count; echo 123456; sleep 100";
-    let ran = folder.run(&["-n", "3", "--timeout", "500ms", "--stdout-limit", "3"], program);
+    let ran = folder.run(&["-n", "3", "--timeout", "2s", "--stdout-limit", "3"], program);
     assert_eq!((ran.code, ran.out.as_str()), (Some(124), "123456\n"), "{ran:?}");
     assert_eq!(folder.read("count"), "x\n", "{ran:?}");
 }
