@@ -25,6 +25,7 @@ pub(super) enum Input {
     Null,
     Inherit,
     /// A regular file, and the offset at which each attempt begins.
+    #[cfg_attr(not(unix), allow(dead_code))]
     File(u64),
     Replay(Arc<InputSpool>),
 }
