@@ -46,7 +46,7 @@ pub struct Arguments {
     /// `protoc --include_imports -o FILE` or `buf build -o FILE` write it.
     #[arg(long, value_name = "FILE")]
     pub proto: Option<PathBuf>,
-    /// The kind of the files, if it cannot be told from their content.
+    /// The kind of the files, if their content does not show it.
     #[arg(long, value_name = "KIND")]
     pub kind: Option<Kind>,
     /// How the problems are printed.

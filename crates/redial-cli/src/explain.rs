@@ -70,77 +70,113 @@ pub(crate) fn end(log: &CallLog) -> Option<(Ns, StopReason)> {
 /// The events as sentences.
 fn sentences(log: &CallLog) -> Vec<String> {
     let start = log.events().first().map_or(0, |(at, _)| *at);
-    let mut starts: Vec<(u32, Ns)> = Vec::new();
-    let mut draw = None;
-    let mut texts = Vec::new();
-    for (index, &(at, event)) in log.events().iter().enumerate() {
-        let since = at.saturating_sub(start);
-        let ran = |attempt: u32| {
-            let started = starts.iter().find(|(number, _)| *number == attempt);
-            human(at.saturating_sub(started.map_or(at, |(_, at)| *at)))
-        };
-        let detail = log.detail(index);
-        texts.extend(match event {
-            Event::CallStarted { deadline, idempotent } => {
-                let kind = if idempotent { "idempotent" } else { "not idempotent" };
-                let time = deadline.map_or("no deadline".to_owned(), |at| {
-                    format!("{} until its deadline", human(at.saturating_sub(start)))
-                });
-                Some(format!("The call was {kind} and had {time}."))
-            }
+    let mut words = Sentences { start, starts: Vec::new(), draw: None };
+    let events = log.events().iter().enumerate();
+    events.filter_map(|(index, &(at, event))| words.next(at, event, log.detail(index))).collect()
+}
+
+/// Puts events into words, one after the other.
+struct Sentences {
+    /// The start of the call.
+    start: Ns,
+    /// The starts of the attempts.
+    starts: Vec<(u32, Ns)>,
+    /// The draw of the delay that is scheduled next.
+    draw: Option<f64>,
+}
+
+impl Sentences {
+    fn next(&mut self, at: Ns, event: Event, detail: Option<&EventDetail>) -> Option<String> {
+        let since = human(at.saturating_sub(self.start));
+        Some(match event {
+            Event::CallStarted { deadline, idempotent } => self.call_started(deadline, idempotent),
             Event::AttemptStarted { attempt, number } => {
-                starts.push((attempt, at));
-                let same = if attempt == number { String::new() } else { format!(", counted as number {number}") };
-                Some(format!("Attempt {attempt} started at {}{same}.", human(since)))
+                self.starts.push((attempt, at));
+                let counted = match attempt == number {
+                    true => String::new(),
+                    false => format!(", counted as number {number}"),
+                };
+                format!("Attempt {attempt} started at {since}{counted}.")
             }
             Event::AttemptOutcome { attempt, classification } => {
-                let failed = |what: &str| format!("Attempt {attempt} {what} after {}{}.", ran(attempt), because(detail));
-                Some(match classification.directive {
-                    Directive::Succeed => format!("Attempt {attempt} succeeded after {}.", ran(attempt)),
-                    Directive::Fail => failed("failed with an error that is not retryable,"),
-                    Directive::Retry(failure) if failure.kind == FailureKind::NotReady => {
-                        failed("returned a value that is not the awaited one,")
-                    }
-                    Directive::Retry(failure) if detail.is_none() => {
-                        format!("Attempt {attempt} failed after {}: {failure}.", ran(attempt))
-                    }
-                    Directive::Retry(_) => failed("failed"),
-                })
+                self.outcome(attempt, at, classification.directive, detail)
             }
             Event::AttemptTimedOut { attempt } => {
-                Some(format!("Attempt {attempt} was still running after {}: its timeout ended it.", ran(attempt)))
+                let ran = self.ran(attempt, at);
+                format!("Attempt {attempt} was still running after {ran}: its timeout ended it.")
             }
             Event::RandomDraw(u) => {
-                draw = Some(u);
-                None
+                self.draw = Some(u);
+                return None;
             }
             Event::RetryScheduled { after, .. } => {
-                let jitter = draw.take().map_or(String::new(), |u| format!(" (random draw {u:.3})"));
-                Some(format!("A retry was scheduled {} later{jitter}.", human(after)))
+                let draw = self.draw.take().map(|u| format!(" (random draw {u:.3})"));
+                format!("A retry was scheduled {} later{}.", human(after), draw.unwrap_or_default())
             }
-            Event::TransparentRetryScheduled { attempt, .. } => Some(format!(
-                "Attempt {attempt} provably did not reach the application, so it was retried transparently: that does not count."
-            )),
-            Event::ThrottleAnswered(Grant::Refused) => Some("The throttle refused another attempt.".to_owned()),
+            Event::TransparentRetryScheduled { attempt, .. } => format!(
+                "Attempt {attempt} provably did not reach the application, so it was retried \
+                 transparently: that does not count."
+            ),
+            Event::ThrottleAnswered(Grant::Refused) => {
+                "The throttle refused another attempt.".to_owned()
+            }
             Event::ThrottleAnswered(Grant::After(wait, _)) => {
-                Some(format!("The throttle allowed another attempt after {}.", human(wait)))
+                format!("The throttle allowed another attempt after {}.", human(wait))
             }
-            Event::StrategyAnswered(_) => Some(format!("The {event}.")),
-            Event::Committed { attempt } => Some(format!(
-                "The call was committed to attempt {attempt} at {}: from then on it could not be retried.", human(since)
-            )),
-            Event::NotReplayable => Some("The request could no longer be replayed.".to_owned()),
-            Event::HedgeDelay(_) => Some(format!("The {event}.")),
+            Event::StrategyAnswered(_) | Event::HedgeDelay(_) => format!("The {event}."),
+            Event::Committed { attempt } => format!(
+                "The call was committed to attempt {attempt} at {since}: from then on it could not \
+                 be retried."
+            ),
+            Event::NotReplayable => "The request could no longer be replayed.".to_owned(),
             Event::CallEnded { stop_reason, attempt } => {
-                let with = attempt.map_or(String::new(), |attempt| format!(" with attempt {attempt}"));
-                Some(format!("The call ended at {}{with}: {stop_reason}.", human(since)))
+                let with = attempt.map(|attempt| format!(" with attempt {attempt}"));
+                format!("The call ended at {since}{}: {stop_reason}.", with.unwrap_or_default())
             }
             Event::AttemptCancelled { .. }
             | Event::StrategyAsked(_)
-            | Event::ThrottleAnswered(Grant::Now(_) | Grant::Later) => None,
-        });
+            | Event::ThrottleAnswered(Grant::Now(_) | Grant::Later) => return None,
+        })
     }
-    texts
+
+    fn call_started(&self, deadline: Option<Ns>, idempotent: bool) -> String {
+        let kind = if idempotent { "idempotent" } else { "not idempotent" };
+        let time = match deadline {
+            None => "no deadline".to_owned(),
+            Some(at) => format!("{} until its deadline", human(at.saturating_sub(self.start))),
+        };
+        format!("The call was {kind} and had {time}.")
+    }
+
+    fn outcome(
+        &self,
+        attempt: u32,
+        at: Ns,
+        directive: Directive,
+        detail: Option<&EventDetail>,
+    ) -> String {
+        let (ran, because) = (self.ran(attempt, at), because(detail));
+        match directive {
+            Directive::Succeed => format!("Attempt {attempt} succeeded after {ran}."),
+            Directive::Fail => format!(
+                "Attempt {attempt} failed with an error that is not retryable, after {ran}{because}."
+            ),
+            Directive::Retry(failure) if failure.kind == FailureKind::NotReady => format!(
+                "Attempt {attempt} returned a value that is not the awaited one, after \
+                 {ran}{because}."
+            ),
+            Directive::Retry(failure) if detail.is_none() => {
+                format!("Attempt {attempt} failed after {ran}: {failure}.")
+            }
+            Directive::Retry(_) => format!("Attempt {attempt} failed after {ran}{because}."),
+        }
+    }
+
+    /// How long an attempt has run.
+    fn ran(&self, attempt: u32, at: Ns) -> String {
+        let started = self.starts.iter().find(|(number, _)| *number == attempt);
+        human(at.saturating_sub(started.map_or(at, |(_, at)| *at)))
+    }
 }
 
 fn because(detail: Option<&EventDetail>) -> String {

@@ -3,6 +3,14 @@
 //! Invariant: nothing here decides about a retry. One async call of [`redial::Policy`] runs the
 //! attempts; this module starts processes, copies their streams and judges exit codes.
 
+/// Prints a line on standard error. A reader that is gone must not end the command.
+macro_rules! print_error {
+    ($($part:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr().lock(), $($part)*);
+    }};
+}
+
 mod arguments;
 mod budget;
 mod exit;
@@ -48,7 +56,7 @@ pub fn run(arguments: &Arguments) -> u8 {
     match try_run(arguments) {
         Ok(code) => code,
         Err(text) => {
-            eprintln!("redial: {text}");
+            print_error!("redial: {text}");
             OWN_ERROR
         }
     }
@@ -127,11 +135,11 @@ async fn drive(arguments: &Arguments, policy: &Policy, shared: &Arc<Shared>) -> 
         write(path, &ended.annotated_log().to_json_lines())?;
     }
     if arguments.json {
-        eprintln!("{}", ended.json());
+        print_error!("{}", ended.json());
     } else if !arguments.quiet
         && let Some(message) = ended.message()
     {
-        eprintln!("redial: {message}");
+        print_error!("redial: {message}");
     }
     Ok(ended.code())
 }
@@ -160,7 +168,7 @@ async fn call(
         let (shared, mut start) = (shared.clone(), None);
         retry = retry.on_event(move |at, event: &Event| {
             let start = *start.get_or_insert(at);
-            eprintln!("{}", report::line(at.saturating_sub(start), event, &shared));
+            print_error!("{}", report::line(at.saturating_sub(start), event, &shared));
         });
     }
     let mut call = pin!(retry.into_future());

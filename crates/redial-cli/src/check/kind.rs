@@ -1,4 +1,4 @@
-//! The kind of a file, told from its content.
+//! The kind of a file, found from its content.
 
 use jsonc_parser::ast::Value;
 

@@ -166,15 +166,15 @@ fn toml_key(text: &str, path: &str) -> Range<usize> {
 }
 
 /// Problems of the policy as a whole, and likely mistakes.
-fn whole(config: &PolicyConfig, place: impl Fn(&str) -> Range<usize>) -> Vec<Finding> {
+fn whole(config: &PolicyConfig, range_of: impl Fn(&str) -> Range<usize>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Err(error) = config.load() {
         let (field, text) = (error.field(), error.to_string());
-        findings.push(Finding::error("policy", place(&field), text).path(field));
+        findings.push(Finding::error("policy", range_of(&field), text).path(field));
         return findings;
     }
     let mut warn = |rule: &str, path: &str, text: String, help: &str| {
-        findings.push(Finding::warning(rule, place(path), text).path(path).help(help));
+        findings.push(Finding::warning(rule, range_of(path), text).path(path).help(help));
     };
     if config.attempts == Some(1) {
         let text = "one attempt: nothing is ever retried".to_owned();

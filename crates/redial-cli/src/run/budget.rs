@@ -113,7 +113,7 @@ impl Bucket for FileBudget {
             Ok((grant, _)) => grant,
             // Without its budget a retry could be one of too many.
             Err(error) => {
-                eprintln!("redial: the budget {} cannot be used: {error}", self.path.display());
+                print_error!("redial: the budget {} cannot be used: {error}", self.path.display());
                 Grant::Refused
             }
         }

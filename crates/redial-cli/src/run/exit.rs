@@ -30,6 +30,7 @@ pub(super) struct Exit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Exited(i32),
+    #[cfg_attr(not(unix), allow(dead_code))]
     Signalled(i32),
     /// The process was not started.
     NotStarted {

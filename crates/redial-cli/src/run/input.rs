@@ -25,6 +25,7 @@ pub(super) enum Input {
     Null,
     Inherit,
     /// A regular file, and the offset at which each attempt begins.
+    #[cfg_attr(not(unix), allow(dead_code))]
     File(u64),
     Replay(Arc<InputSpool>),
 }
@@ -202,7 +203,7 @@ impl InputSpool {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Ok(count) => count,
                 Err(error) => {
-                    eprintln!("redial: the standard input cannot be read: {error}");
+                    print_error!("redial: the standard input cannot be read: {error}");
                     0
                 }
             };

@@ -136,7 +136,7 @@ pub(super) fn pump(
                     _ => LastBecause::OutputLimit,
                 };
                 if because == LastBecause::OutputLimit {
-                    eprintln!("redial: the output cannot be written: {error}");
+                    print_error!("redial: the output cannot be written: {error}");
                 }
                 shared.set_last(because);
                 break;

@@ -98,7 +98,7 @@ impl Shared {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             self.set_last(LastBecause::OutputClosed);
         } else {
-            eprintln!("redial: the output cannot be written: {error}");
+            print_error!("redial: the output cannot be written: {error}");
         }
     }
 

@@ -233,8 +233,8 @@ fn check_policy_warns_of_likely_mistakes() {
 
 #[test]
 fn check_toml_policy_has_positions() {
-    let place = tempfile::tempdir().expect("the temporary folder can be written");
-    let path = place.path().join("policy.toml");
+    let folder = tempfile::tempdir().expect("the temporary folder can be written");
+    let path = folder.path().join("policy.toml");
     let found = |text: &str| {
         std::fs::write(&path, text).expect("the folder can be written");
         let report = check(&[path.to_str().expect("it is text"), "--json"]);

@@ -10,6 +10,7 @@ mod faults_proxy;
 mod interop;
 mod levels;
 mod loader;
+mod manual;
 mod presets;
 mod replay;
 mod run;

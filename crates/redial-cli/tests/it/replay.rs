@@ -9,18 +9,18 @@ use redial::testing::{self, Play, Script};
 use redial::{Jitter, Policy, Throttle, ms};
 use serde_json::Value;
 
-struct Place(tempfile::TempDir);
+struct TestFolder(tempfile::TempDir);
 
-impl Place {
+impl TestFolder {
     /// A folder with the log of three failures, 10 ms each, and the policy that made it.
     fn new() -> Self {
-        let place = Place(tempfile::tempdir().expect("the temporary folder can be written"));
+        let folder = TestFolder(tempfile::tempdir().expect("the temporary folder can be written"));
         let policy = policy();
         let attempts = [testing::fails().after(ms(10)); 3];
         let played = Play::new().draws([0.25, 0.75]).call(Script::new(&policy, attempts)).run();
-        place.write("log.jsonl", &played[0].call_log().to_json_lines());
-        place.write("same.json", POLICY);
-        place
+        folder.write("log.jsonl", &played[0].call_log().to_json_lines());
+        folder.write("same.json", POLICY);
+        folder
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -64,26 +64,26 @@ fn policy() -> Policy {
 
 #[test]
 fn replay_makes_the_same_decisions() {
-    let place = Place::new();
-    let (code, out, err) = place.redial(&["replay", "log.jsonl", "--policy", "same.json"]);
+    let folder = TestFolder::new();
+    let (code, out, err) = folder.redial(&["replay", "log.jsonl", "--policy", "same.json"]);
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
     assert!(out.starts_with("the same decisions: "), "{out}");
 }
 
 #[test]
 fn replay_finds_the_policy_beside_the_log() {
-    let place = Place::new();
-    let (code, _, err) = place.redial(&["replay", "log.jsonl"]);
+    let folder = TestFolder::new();
+    let (code, _, err) = folder.redial(&["replay", "log.jsonl"]);
     assert_eq!(code, Some(2));
     assert!(err.contains("which policy? there is no log.jsonl.policy.json"), "{err}");
-    place.write("log.jsonl.policy.json", POLICY);
-    assert_eq!(place.redial(&["replay", "log.jsonl"]).0, Some(0));
+    folder.write("log.jsonl.policy.json", POLICY);
+    assert_eq!(folder.redial(&["replay", "log.jsonl"]).0, Some(0));
 }
 
 #[test]
 fn replay_with_fewer_attempts_stops_earlier() {
-    let place = Place::new();
-    let report = place.what_if(&POLICY.replace("\"attempts\": 3", "\"attempts\": 2"), &[]);
+    let folder = TestFolder::new();
+    let report = folder.what_if(&POLICY.replace("\"attempts\": 3", "\"attempts\": 2"), &[]);
     assert_eq!(report["same"], false);
     assert_eq!(report["recorded"]["attempts"], 3);
     assert_eq!(report["replayed"]["attempts"], 2);
@@ -94,7 +94,7 @@ fn replay_with_fewer_attempts_stops_earlier() {
 
 #[test]
 fn replay_with_more_attempts_states_what_it_assumes() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let five = POLICY.replace("\"attempts\": 3", "\"attempts\": 5");
     for (beyond, attempts, reason, how) in [
         (
@@ -111,23 +111,23 @@ fn replay_with_more_attempts_states_what_it_assumes() {
             "attempt 4 never happened: taken to have succeeded after 10 ms",
         ),
     ] {
-        let report = place.what_if(&five, &["--beyond", beyond]);
+        let report = folder.what_if(&five, &["--beyond", beyond]);
         assert_eq!(report["replayed"]["attempts"], attempts, "{beyond}");
         assert_eq!(report["replayed"]["stop_reason"], reason, "{beyond}");
         assert_eq!(report["assumptions"][0], how);
     }
     // An attempt without an end needs a deadline.
     let bounded = five.replace("\"attempts\"", "\"deadline\": \"2s\", \"attempts\"");
-    let report = place.what_if(&bounded, &["--beyond", "hang"]);
+    let report = folder.what_if(&bounded, &["--beyond", "hang"]);
     assert_eq!(report["replayed"]["stop_reason"], "deadline");
     assert_eq!(report["replayed"]["elapsed_ms"], 2000.0);
 }
 
 #[test]
 fn replay_shows_both_calls_and_the_first_difference() {
-    let place = Place::new();
-    place.write("other.json", r#"{ "attempts": 2, "throttle": "none" }"#);
-    let (code, out, _) = place.redial(&["replay", "log.jsonl", "--policy", "other.json"]);
+    let folder = TestFolder::new();
+    folder.write("other.json", r#"{ "attempts": 2, "throttle": "none" }"#);
+    let (code, out, _) = folder.redial(&["replay", "log.jsonl", "--policy", "other.json"]);
     assert_eq!(code, Some(1));
     assert!(out.starts_with("recorded: 3 attempts in "), "{out}");
     assert!(out.contains("\nunder other.json: 2 attempts in "), "{out}");
@@ -136,41 +136,41 @@ fn replay_shows_both_calls_and_the_first_difference() {
 
 #[test]
 fn replay_attempt_that_was_cut_off_never_ends() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let cut = Policy::constant(ms(10)).attempts(1).attempt_timeout(ms(50)).retry_timeouts();
     let cut = cut.throttle(Throttle::none()).try_build().expect("it is valid");
     let played = testing::play(&cut, [testing::hangs()]);
-    place.write("log.jsonl", &played.call_log().to_json_lines());
-    let report = place.what_if(r#"{ "attempts": 1, "attempt_timeout": "200ms" }"#, &[]);
+    folder.write("log.jsonl", &played.call_log().to_json_lines());
+    let report = folder.what_if(r#"{ "attempts": 1, "attempt_timeout": "200ms" }"#, &[]);
     assert_eq!(report["replayed"]["elapsed_ms"], 200.0);
     assert_eq!(report["assumptions"][0], "attempt 1 was cut off, so it is taken to never end");
 }
 
 #[test]
 fn replay_and_explain_reject_what_is_no_call_log() {
-    let place = Place::new();
-    place.write("empty.jsonl", "{\"redial_call_log\":2}\n");
+    let folder = TestFolder::new();
+    folder.write("empty.jsonl", "{\"redial_call_log\":2}\n");
     for (file, text) in [
         ("missing", "cannot be read"),
         ("same.json", "line 1: expected {\"redial_call_log\":2}"),
         ("empty.jsonl", "the call log has no events"),
     ] {
         for command in ["replay", "explain"] {
-            let (code, out, err) = place.redial(&[command, file]);
+            let (code, out, err) = folder.redial(&[command, file]);
             assert_eq!((code, out.as_str()), (Some(2), ""), "{command} {file}");
             assert!(err.contains(text), "{err}");
         }
     }
-    place.write("wrong.json", "{ \"attempts\": 0 }");
-    let (code, _, err) = place.redial(&["replay", "log.jsonl", "--policy", "wrong.json"]);
+    folder.write("wrong.json", "{ \"attempts\": 0 }");
+    let (code, _, err) = folder.redial(&["replay", "log.jsonl", "--policy", "wrong.json"]);
     assert_eq!(code, Some(2));
     assert!(err.contains("wrong.json: attempts: 0 would never try"), "{err}");
 }
 
 #[test]
 fn explain_tells_each_attempt_and_the_reason() {
-    let place = Place::new();
-    let (code, out, err) = place.redial(&["explain", "log.jsonl"]);
+    let folder = TestFolder::new();
+    let (code, out, err) = folder.redial(&["explain", "log.jsonl"]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
     for sentence in [
         "The call was idempotent and had no deadline.\n",
@@ -182,7 +182,7 @@ fn explain_tells_each_attempt_and_the_reason() {
     ] {
         assert!(out.contains(sentence), "{sentence}: {out}");
     }
-    let (_, out, _) = place.redial(&["explain", "log.jsonl", "--json"]);
+    let (_, out, _) = folder.redial(&["explain", "log.jsonl", "--json"]);
     let report: Value = serde_json::from_str(&out).expect("it is JSON");
     assert_eq!(report["stop_reason"], "attempts");
     assert_eq!(report["sentences"][0], "The call was idempotent and had no deadline.");

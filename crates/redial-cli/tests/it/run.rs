@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A folder of its own for each test, and the commands that run in it.
-pub(crate) struct Place(tempfile::TempDir);
+pub(crate) struct TestFolder(tempfile::TempDir);
 
 /// What a run left behind.
 #[derive(Debug)]
@@ -23,9 +23,9 @@ pub(crate) struct Ran {
     pub(crate) took: Duration,
 }
 
-impl Place {
+impl TestFolder {
     pub(crate) fn new() -> Self {
-        Place(tempfile::tempdir().expect("the temporary folder can be written"))
+        TestFolder(tempfile::tempdir().expect("the temporary folder can be written"))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -77,35 +77,35 @@ pub(crate) fn fails(times: u32, code: u8) -> String {
 
 #[test]
 fn run_success_at_first_attempt_prints_nothing_else() {
-    let place = Place::new();
-    let ran = place.run(&[], "echo fine; echo note >&2");
+    let folder = TestFolder::new();
+    let ran = folder.run(&[], "echo fine; echo note >&2");
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "fine\n", "note\n"));
 }
 
 #[test]
 fn run_retries_until_the_command_works() {
-    let place = Place::new();
-    let ran = place.run(&["--attempts", "5"], &fails(2, 7));
+    let folder = TestFolder::new();
+    let ran = folder.run(&["--attempts", "5"], &fails(2, 7));
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "out 3\n"), "{ran:?}");
     assert_eq!(ran.err, "out 1\nout 2\n", "the output of failed attempts is not lost");
-    assert_eq!(place.read("count"), "3\n");
+    assert_eq!(folder.read("count"), "3\n");
 }
 
 #[test]
 fn run_exit_code_is_that_of_the_last_attempt() {
-    let place = Place::new();
-    let ran = place.run(&["--attempts", "2"], &fails(9, 7));
+    let folder = TestFolder::new();
+    let ran = folder.run(&["--attempts", "2"], &fails(9, 7));
     assert_eq!((ran.code, ran.out.as_str()), (Some(7), "out 2\n"), "{ran:?}");
     assert!(ran.err.contains("redial: gave up after 2 attempts in "), "{ran:?}");
     assert!(ran.err.ends_with(": exit code 7 (no attempt left)\n"), "{ran:?}");
-    let quiet = place.run(&["--attempts", "1", "--quiet"], "exit 3");
+    let quiet = folder.run(&["--attempts", "1", "--quiet"], "exit 3");
     assert_eq!((quiet.code, quiet.err.as_str()), (Some(3), ""));
 }
 
 #[test]
 fn run_signal_is_128_and_its_number() {
-    let place = Place::new();
-    let ran = place.run(&["--attempts", "2"], "kill -9 $$");
+    let folder = TestFolder::new();
+    let ran = folder.run(&["--attempts", "2"], "kill -9 $$");
     assert_eq!(ran.code, Some(137), "{ran:?}");
     assert!(ran.err.contains("gave up after 2 attempts"), "{ran:?}");
     assert!(ran.err.contains("ended by SIGKILL"), "{ran:?}");
@@ -113,22 +113,22 @@ fn run_signal_is_128_and_its_number() {
 
 #[test]
 fn run_missing_command_is_127_and_not_retried() {
-    let place = Place::new();
-    let ran = super::run::ran(place.command(&[]).arg("redial-no-such-command"));
+    let folder = TestFolder::new();
+    let ran = super::run::ran(folder.command(&[]).arg("redial-no-such-command"));
     assert_eq!(ran.code, Some(127));
     assert_eq!(ran.err, "redial: redial-no-such-command: command not found\n");
-    place.write("plain", "not a program\n");
-    let ran = super::run::ran(place.command(&[]).arg(place.file("plain")));
+    folder.write("plain", "not a program\n");
+    let ran = super::run::ran(folder.command(&[]).arg(folder.file("plain")));
     assert_eq!(ran.code, Some(126), "{ran:?}");
     assert!(ran.err.contains("cannot be executed: "), "{ran:?}");
     // A shell that finds no command has the same code: it is not found the next time either.
-    let ran = place.run(&[], "echo x >> count; exit 127");
-    assert_eq!((ran.code, place.read("count").as_str()), (Some(127), "x\n"));
+    let ran = folder.run(&[], "echo x >> count; exit 127");
+    assert_eq!((ran.code, folder.read("count").as_str()), (Some(127), "x\n"));
 }
 
 #[test]
 fn run_wrong_usage_is_125() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     for wrong in [
         &["--attempts", "0", "--", "true"][..],
         &["--no-such-option", "true"],
@@ -139,22 +139,22 @@ fn run_wrong_usage_is_125() {
         &["--budget", "a/b", "--", "true"],
         &[],
     ] {
-        let ran = super::run::ran(&mut place.command(wrong));
+        let ran = super::run::ran(&mut folder.command(wrong));
         assert_eq!(ran.code, Some(125), "{wrong:?}: {ran:?}");
         assert!(!ran.err.is_empty() && ran.out.is_empty(), "{wrong:?}: {ran:?}");
     }
-    let help = super::run::ran(&mut place.command(&["--help"]));
+    let help = super::run::ran(&mut folder.command(&["--help"]));
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
     assert!(help.out.contains("124"), "the exit codes are in the help: {}", help.out);
 }
 
 #[test]
 fn run_retry_on_limits_what_is_retried() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let runs = |options: &[&str], program: &str| {
-        place.write("count", "");
-        let ran = place.run(options, &format!("echo x >> count; {program}"));
-        (ran.code, place.read("count").lines().count())
+        folder.write("count", "");
+        let ran = folder.run(options, &format!("echo x >> count; {program}"));
+        (ran.code, folder.read("count").lines().count())
     };
     assert_eq!(runs(&["-n", "3", "--retry-on", "5-7"], "exit 7"), (Some(7), 3));
     assert_eq!(runs(&["-n", "3", "--retry-on", "5-7"], "exit 8"), (Some(8), 1));
@@ -168,50 +168,50 @@ fn run_retry_on_limits_what_is_retried() {
 
 #[test]
 fn run_output_patterns_decide() {
-    let place = Place::new();
-    let until = place.run(&["-n", "5", "--until", "^state: ready$"], &{
+    let folder = TestFolder::new();
+    let until = folder.run(&["-n", "5", "--until", "^state: ready$"], &{
         "n=$(cat count 2>/dev/null || echo 0); n=$((n + 1)); echo $n > count; \
          [ $n -lt 3 ] && echo 'state: pending' || echo 'state: ready'"
             .to_owned()
     });
     assert_eq!((until.code, until.out.as_str()), (Some(0), "state: ready\n"), "{until:?}");
-    assert_eq!(place.read("count"), "3\n");
-    let never = place.run(&["-n", "2", "--until", "ready"], "echo pending");
+    assert_eq!(folder.read("count"), "3\n");
+    let never = folder.run(&["-n", "2", "--until", "ready"], "echo pending");
     assert_eq!((never.code, never.out.as_str()), (Some(1), "pending\n"), "{never:?}");
     assert!(never.err.contains("exit code 0, without the awaited output"), "{never:?}");
-    let retry = place.run(&["-n", "2", "--retry-on-output", "busy"], "echo busy >&2; exit 0");
+    let retry = folder.run(&["-n", "2", "--retry-on-output", "busy"], "echo busy >&2; exit 0");
     assert_eq!(retry.code, Some(1), "{retry:?}");
     assert!(retry.err.contains("gave up after 2 attempts"), "{retry:?}");
-    let stop = place.run(&["-n", "3", "--stop-on-output", "denied"], "echo denied; exit 6");
+    let stop = folder.run(&["-n", "3", "--stop-on-output", "denied"], "echo denied; exit 6");
     assert_eq!(stop.code, Some(6), "{stop:?}");
     assert!(stop.err.contains("gave up after 1 attempt "), "{stop:?}");
 }
 
 #[test]
 fn run_policy_file_is_used_and_options_override_it() {
-    let place = Place::new();
-    place.write("p.json", r#"{ "attempts": 2, "backoff": { "constant": "5ms" } }"#);
-    place.write("p.toml", "attempts = 2\nbackoff.constant = \"5ms\"\n");
+    let folder = TestFolder::new();
+    folder.write("p.json", r#"{ "attempts": 2, "backoff": { "constant": "5ms" } }"#);
+    folder.write("p.toml", "attempts = 2\nbackoff.constant = \"5ms\"\n");
     for file in ["p.json", "p.toml"] {
-        let ran = place.run(&["--policy", file], "exit 9");
+        let ran = folder.run(&["--policy", file], "exit 9");
         assert!(ran.err.contains("gave up after 2 attempts"), "{ran:?}");
-        let ran = place.run(&["--policy", file, "--attempts", "4"], "exit 9");
+        let ran = folder.run(&["--policy", file, "--attempts", "4"], "exit 9");
         assert!(ran.err.contains("gave up after 4 attempts"), "{ran:?}");
     }
-    place.write("hedged.json", r#"{ "hedge": { "delay": "20ms" } }"#);
-    let ran = place.run(&["--policy", "hedged.json"], "exit 9");
+    folder.write("hedged.json", r#"{ "hedge": { "delay": "20ms" } }"#);
+    let ran = folder.run(&["--policy", "hedged.json"], "exit 9");
     assert_eq!(ran.code, Some(125), "{ran:?}");
-    place.write("wrong.json", "{ \"attempts\":\n 0 }");
-    let ran = place.run(&["--policy", "wrong.json"], "exit 9");
+    folder.write("wrong.json", "{ \"attempts\":\n 0 }");
+    let ran = folder.run(&["--policy", "wrong.json"], "exit 9");
     assert_eq!(ran.code, Some(125));
     assert!(ran.err.contains("wrong.json: attempts: 0 would never try"), "{ran:?}");
 }
 
 #[test]
 fn run_seed_repeats_the_delays() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let delays = |seed: &str| {
-        let ran = place.run(&["-n", "4", "--seed", seed, "--explain"], "exit 1");
+        let ran = folder.run(&["-n", "4", "--seed", seed, "--explain"], "exit 1");
         let lines = ran.err.lines().filter_map(|line| line.split("retry scheduled in ").nth(1));
         lines.map(|text| text.split(' ').next().unwrap_or("").to_owned()).collect::<Vec<_>>()
     };
@@ -223,8 +223,8 @@ fn run_seed_repeats_the_delays() {
 
 #[test]
 fn run_json_report_has_each_attempt() {
-    let place = Place::new();
-    let ran = place.run(&["-n", "2", "--json"], &fails(9, 7));
+    let folder = TestFolder::new();
+    let ran = folder.run(&["-n", "2", "--json"], &fails(9, 7));
     let line = ran.err.lines().last().expect("there is a report");
     let report: serde_json::Value = serde_json::from_str(line).expect("it is JSON");
     assert_eq!(report["exit_code"], 7);
@@ -239,10 +239,11 @@ fn run_json_report_has_each_attempt() {
 
 #[test]
 fn run_log_replays_to_the_same_decisions() {
-    let place = Place::new();
-    let ran = place.run(&["-n", "3", "--log", "log.jsonl", "--jitter", "none"], &fails(1, 7));
+    let folder = TestFolder::new();
+    let ran = folder.run(&["-n", "3", "--log", "log.jsonl", "--jitter", "none"], &fails(1, 7));
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let log = redial::CallLog::from_json_lines(&place.read("log.jsonl")).expect("it is a call log");
+    let log =
+        redial::CallLog::from_json_lines(&folder.read("log.jsonl")).expect("it is a call log");
     let policy = redial::Policy::exponential(redial::ms(5))
         .cap(redial::s(60))
         .jitter(redial::Jitter::None)

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use super::Place;
+use super::TestFolder;
 
 const BUDGET: [&str; 6] = ["--budget", "db", "--budget-reserve", "4", "--budget-per-second", "0"];
 
@@ -12,11 +12,11 @@ fn with(options: &[&'static str]) -> Vec<&'static str> {
 
 #[test]
 fn run_budget_is_shared_by_processes_one_after_the_other() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let attempts = |program: &str| {
-        place.write("count", "");
-        let ran = place.run(&with(&["-n", "3"]), &format!("echo x >> count; {program}"));
-        (ran.code, place.read("count").lines().count(), ran.err)
+        folder.write("count", "");
+        let ran = folder.run(&with(&["-n", "3"]), &format!("echo x >> count; {program}"));
+        (ran.code, folder.read("count").lines().count(), ran.err)
     };
     assert_eq!(attempts("exit 5").1, 3);
     assert_eq!(attempts("exit 5").1, 3);
@@ -32,10 +32,10 @@ fn run_budget_is_shared_by_processes_one_after_the_other() {
 
 #[test]
 fn run_budget_bounds_processes_that_run_at_once() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let children: Vec<_> = (0..6)
         .map(|_| {
-            let mut command = place.command(&with(&["-n", "5"]));
+            let mut command = folder.command(&with(&["-n", "5"]));
             command.args(["--", "sh", "-c", "echo x >> count; exit 5"]);
             command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs")
         })
@@ -43,32 +43,32 @@ fn run_budget_bounds_processes_that_run_at_once() {
     for mut child in children {
         assert_eq!(child.wait().expect("it ends").code(), Some(5));
     }
-    assert_eq!(place.read("count").lines().count(), 6 + 4, "six first attempts, four retries");
+    assert_eq!(folder.read("count").lines().count(), 6 + 4, "six first attempts, four retries");
 }
 
 #[test]
 fn run_budget_survives_a_killed_process() {
-    let place = Place::new();
-    let mut command = place.command(&with(&["-n", "50", "--first", "1ms"]));
+    let folder = TestFolder::new();
+    let mut command = folder.command(&with(&["-n", "50", "--first", "1ms"]));
     command.args(["--", "sh", "-c", "touch ran; exit 5"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     let begin = std::time::Instant::now();
-    while !place.file("ran").exists() {
+    while !folder.file("ran").exists() {
         assert!(begin.elapsed().as_secs() < 60, "it never ran");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     child.kill().expect("it can be killed");
     child.wait().expect("it ends");
-    let ran = place.run(&with(&["-n", "2"]), "exit 0");
+    let ran = folder.run(&with(&["-n", "2"]), "exit 0");
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }
 
 #[test]
 fn run_budget_needs_a_folder() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_redial"));
     command.args(["run", "--budget", "db", "true"]).env_clear().stdin(Stdio::null());
-    let ran = super::ran(command.current_dir(place.path()));
+    let ran = super::ran(command.current_dir(folder.path()));
     assert_eq!(ran.code, Some(125));
     assert!(ran.err.contains("set XDG_RUNTIME_DIR"), "{ran:?}");
 }

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Place, ran};
+use super::{TestFolder, ran};
 
 /// Longer than any of these tests may take.
 const LONG: Duration = Duration::from_secs(60);
@@ -27,71 +27,69 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn run_timeout_ends_the_whole_process_group() {
-    let place = Place::new();
-    let ran = place.run(
-        &["-n", "2", "--timeout", "300ms"],
-        "sleep 100 & echo $! >> pids; echo $$ >> pids; wait",
-    );
+    let folder = TestFolder::new();
+    let ran = folder
+        .run(&["-n", "2", "--timeout", "1s"], "sleep 100 & echo $! >> pids; echo $$ >> pids; wait");
     assert_eq!(ran.code, Some(124), "{ran:?}");
     assert!(ran.err.contains("gave up after 2 attempts"), "{ran:?}");
     assert!(ran.err.contains("timed out"), "{ran:?}");
-    assert!(ran.took >= Duration::from_millis(600) && ran.took < LONG, "{ran:?}");
-    let pids = place.read("pids");
+    assert!(ran.took >= Duration::from_millis(2000) && ran.took < LONG, "{ran:?}");
+    let pids = folder.read("pids");
     assert_eq!(pids.lines().count(), 4);
     assert!(!pids.lines().any(runs), "a process is left");
 }
 
 #[test]
 fn run_stubborn_command_is_killed_after_the_grace() {
-    let place = Place::new();
-    let ran = place.run(
-        &["-n", "1", "--timeout", "200ms", "--kill-after", "300ms"],
+    let folder = TestFolder::new();
+    let ran = folder.run(
+        &["-n", "1", "--timeout", "1s", "--kill-after", "300ms"],
         "trap '' TERM; echo $$ > pid; while :; do sleep 0.05; done",
     );
     assert_eq!(ran.code, Some(124), "{ran:?}");
-    assert!(ran.took >= Duration::from_millis(500) && ran.took < LONG, "{ran:?}");
-    assert!(!runs(&place.read("pid")), "it is left");
+    assert!(ran.took >= Duration::from_millis(1300) && ran.took < LONG, "{ran:?}");
+    assert!(!runs(&folder.read("pid")), "it is left");
 }
 
 #[test]
 fn run_next_attempt_waits_until_the_last_one_has_ended() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let program = "trap 'sleep 0.3; echo end >> log; exit 0' TERM; echo begin >> log; \
                    while :; do sleep 0.02; done";
-    let ran = place.run(&["-n", "2", "--timeout", "200ms", "--jitter", "none"], program);
+    let ran = folder.run(&["-n", "2", "--timeout", "1s", "--jitter", "none"], program);
     assert_eq!(ran.code, Some(124), "{ran:?}");
-    assert_eq!(place.read("log"), "begin\nend\nbegin\nend\n");
+    assert_eq!(folder.read("log"), "begin\nend\nbegin\nend\n");
 }
 
 #[test]
 fn run_timeout_then_success_is_success() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let program = "if [ -e once ]; then echo done; else touch once; echo part; sleep 100; fi";
-    let ran = place.run(&["-n", "3", "--timeout", "500ms"], program);
+    let ran = folder.run(&["-n", "3", "--timeout", "2s"], program);
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "done\n"), "{ran:?}");
     assert_eq!(ran.err, "part\n", "the output of the attempt that timed out is not lost");
 }
 
 #[test]
 fn run_deadline_ends_the_running_attempt() {
-    let place = Place::new();
-    let ran = place
+    let folder = TestFolder::new();
+    let ran = folder
         .run(&["-n", "unlimited", "--deadline", "700ms"], "echo $$ >> pids; sleep 0.2; exit 1");
     assert_eq!(ran.code, Some(124), "{ran:?}");
     assert!(ran.took < LONG, "{ran:?}");
-    let pids = place.read("pids");
+    let pids = folder.read("pids");
     assert!(pids.lines().count() >= 1 && !pids.lines().any(runs), "{pids}");
-    let ran = place.run(&["--deadline", "300ms"], "sleep 100");
+    let ran = folder.run(&["--deadline", "300ms"], "sleep 100");
     assert_eq!(ran.code, Some(124), "{ran:?}");
 }
 
 #[test]
 fn run_deadline_stops_before_a_delay_that_is_too_long() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let begin = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_redial"));
     command.args(["run", "--first", "1h", "--jitter", "none", "--deadline", "30m", "false"]);
-    let ran = ran(command.stdin(Stdio::null()).current_dir(place.path()));
+    let ran = ran(command.stdin(Stdio::null()).current_dir(folder.path()));
     assert_eq!(ran.code, Some(124), "{ran:?}");
     assert!(ran.err.contains("exit code 1 (no time left before the deadline)"), "{ran:?}");
     assert!(begin.elapsed() < LONG, "it slept");
@@ -99,22 +97,22 @@ fn run_deadline_stops_before_a_delay_that_is_too_long() {
 
 #[test]
 fn run_failed_command_leaves_no_process_behind() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     // The output of the process in the background is not that of the command.
     let program = "sleep 100 >/dev/null 2>&1 & echo $! >> pids; exit 3";
-    let ran = place.run(&["-n", "2"], program);
+    let ran = folder.run(&["-n", "2"], program);
     assert_eq!(ran.code, Some(3), "{ran:?}");
-    let pids = place.read("pids");
+    let pids = folder.read("pids");
     assert_eq!(pids.lines().count(), 2);
     assert!(!pids.lines().any(runs), "a process is left");
 }
 
 #[test]
 fn run_successful_command_may_leave_a_daemon() {
-    let place = Place::new();
-    let ran = place.run(&[], "sleep 100 >/dev/null 2>&1 & echo $! > pid");
+    let folder = TestFolder::new();
+    let ran = folder.run(&[], "sleep 100 >/dev/null 2>&1 & echo $! > pid");
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let pid = place.read("pid");
+    let pid = folder.read("pid");
     assert!(runs(&pid), "the daemon was ended");
     let kill = Command::new("kill").arg(pid.trim()).status().expect("kill runs");
     assert!(kill.success());
@@ -122,26 +120,27 @@ fn run_successful_command_may_leave_a_daemon() {
 
 #[test]
 fn run_passes_signals_on_and_stops_retrying() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let program =
         "trap 'echo got >> log; exit 42' TERM; echo $$ > pid; while :; do sleep 0.02; done";
-    let mut child = place.command(&["-n", "5"]).args(["--", "sh", "-c", program]).spawn().unwrap();
-    eventually("the command runs", || place.read("pid").ends_with('\n'));
+    let mut child = folder.command(&["-n", "5"]).args(["--", "sh", "-c", program]).spawn().unwrap();
+    eventually("the command runs", || folder.read("pid").ends_with('\n'));
     // Twice is no harm: the first one ends it.
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     let status = child.wait().unwrap();
-    assert_eq!((status.code(), place.read("log").as_str()), (Some(42), "got\n"));
-    assert!(!runs(&place.read("pid")));
+    assert_eq!((status.code(), folder.read("log").as_str()), (Some(42), "got\n"));
+    assert!(!runs(&folder.read("pid")));
 }
 
 #[test]
 fn run_passes_user_signals_on_and_continues() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let program = "trap 'echo usr1; exit 0' USR1; echo $$ > pid; while :; do sleep 0.02; done";
-    let child = place.command(&[]).args(["--", "sh", "-c", program]).stdout(Stdio::piped()).spawn();
+    let child =
+        folder.command(&[]).args(["--", "sh", "-c", program]).stdout(Stdio::piped()).spawn();
     let child = child.unwrap();
-    eventually("the command runs", || place.read("pid").ends_with('\n'));
+    eventually("the command runs", || folder.read("pid").ends_with('\n'));
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-USR1", &pid]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
@@ -150,15 +149,15 @@ fn run_passes_user_signals_on_and_continues() {
 
 #[test]
 fn run_signal_between_attempts_is_128_and_its_number() {
-    let place = Place::new();
-    let mut command = place.command(&["--first", "1h", "--jitter", "none", "--log", "log.jsonl"]);
+    let folder = TestFolder::new();
+    let mut command = folder.command(&["--first", "1h", "--jitter", "none", "--log", "log.jsonl"]);
     // `--first` is given twice; the last one counts.
     let mut child = command.args(["--", "sh", "-c", "touch ran; exit 1"]).spawn().unwrap();
-    eventually("the command ran", || place.file("ran").exists());
+    eventually("the command ran", || folder.file("ran").exists());
     // The attempt may still be ending: then the signal arrives before the delay, with the same end.
     std::thread::sleep(Duration::from_millis(300));
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(place.read("log.jsonl").contains("\"cancelled\""), "{}", place.read("log.jsonl"));
+    assert!(folder.read("log.jsonl").contains("\"cancelled\""), "{}", folder.read("log.jsonl"));
 }

@@ -3,16 +3,16 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use super::{Place, fails, ran};
+use super::{TestFolder, fails, ran};
 
 /// Runs with this input in a pipe.
 fn piped(
-    place: &Place,
+    folder: &TestFolder,
     options: &[&str],
     program: &str,
     input: &[u8],
 ) -> (Option<i32>, Vec<u8>, String) {
-    let mut command = place.command(options);
+    let mut command = folder.command(options);
     command.args(["--", "sh", "-c", program]);
     let mut child = command
         .stdin(Stdio::piped())
@@ -37,30 +37,30 @@ fn then_fails(times: u32, first: &str) -> String {
 
 #[test]
 fn run_input_is_replayed_to_each_attempt() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let input: Vec<u8> = (0..3_000_000_u32).map(|it| (it % 251) as u8).collect();
-    let (code, out, err) = piped(&place, &["-n", "4"], &then_fails(2, "cat"), &input);
+    let (code, out, err) = piped(&folder, &["-n", "4"], &then_fails(2, "cat"), &input);
     assert_eq!(code, Some(0), "{err:.200}");
     assert!(out == input, "{} of {} bytes", out.len(), input.len());
 }
 
 #[test]
 fn run_input_that_was_not_read_is_read_by_the_next_attempt() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let program = then_fails(1, "head -c 3 >/dev/null; [ -e count ] && cat");
-    let (code, out, err) = piped(&place, &["-n", "4"], &program, b"abcdefgh");
+    let (code, out, err) = piped(&folder, &["-n", "4"], &program, b"abcdefgh");
     assert_eq!((code, out.as_slice()), (Some(0), &b"defgh"[..]), "{err}");
 }
 
 #[test]
 fn run_input_limit_is_exact() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let at_limit =
-        piped(&place, &["-n", "3", "--stdin-limit", "8"], &then_fails(1, "cat"), b"12345678");
+        piped(&folder, &["-n", "3", "--stdin-limit", "8"], &then_fails(1, "cat"), b"12345678");
     assert_eq!((at_limit.0, at_limit.1.as_slice()), (Some(0), &b"12345678"[..]), "{at_limit:?}");
-    let place = Place::new();
+    let folder = TestFolder::new();
     let beyond =
-        piped(&place, &["-n", "3", "--stdin-limit", "8"], &then_fails(1, "cat"), b"123456789");
+        piped(&folder, &["-n", "3", "--stdin-limit", "8"], &then_fails(1, "cat"), b"123456789");
     assert_eq!((beyond.0, beyond.1.as_slice()), (Some(5), &b"123456789"[..]), "{beyond:?}");
     assert!(beyond.2.contains("larger than --stdin-limit"), "{beyond:?}");
     assert!(beyond.2.contains("gave up after 1 attempt "), "{beyond:?}");
@@ -68,8 +68,8 @@ fn run_input_limit_is_exact() {
 
 #[test]
 fn run_open_pipe_does_not_delay_a_command_that_reads_nothing() {
-    let place = Place::new();
-    let mut command = place.command(&[]);
+    let folder = TestFolder::new();
+    let mut command = folder.command(&[]);
     let mut child = command.args(["--", "true"]).stdin(Stdio::piped()).spawn().unwrap();
     // The writing end stays open.
     let stdin = child.stdin.take();
@@ -79,28 +79,28 @@ fn run_open_pipe_does_not_delay_a_command_that_reads_nothing() {
 
 #[test]
 fn run_input_file_is_read_again_from_its_offset() {
-    let place = Place::new();
-    place.write("input", "one\ntwo\nthree\n");
+    let folder = TestFolder::new();
+    folder.write("input", "one\ntwo\nthree\n");
     let redial = env!("CARGO_BIN_EXE_redial");
     // The shell reads a line; each attempt reads the rest; what it leaves is there for the shell.
     let script = format!(
         "{{ IFS= read -r line; {redial} run --first 5ms -- sh -c 'head -c 4; [ -e once ] || {{ touch once; exit 1; }}'; cat; }} < input"
     );
-    let ran = ran(Command::new("sh").args(["-c", &script]).current_dir(place.path()));
+    let ran = ran(Command::new("sh").args(["-c", &script]).current_dir(folder.path()));
     assert_eq!(ran.out, "two\nthree\n", "{ran:?}");
 }
 
 #[test]
 fn run_without_input_reads_nothing() {
-    let place = Place::new();
-    let (code, out, _) = piped(&place, &["--stdin", "none"], "cat", b"data");
+    let folder = TestFolder::new();
+    let (code, out, _) = piped(&folder, &["--stdin", "none"], "cat", b"data");
     assert_eq!((code, out.as_slice()), (Some(0), &b""[..]));
 }
 
 #[test]
 fn run_live_output_has_every_attempt() {
-    let place = Place::new();
-    let ran = place.run(&["--stdout", "live"], &fails(2, 7));
+    let folder = TestFolder::new();
+    let ran = folder.run(&["--stdout", "live"], &fails(2, 7));
     assert_eq!(
         (ran.code, ran.out.as_str(), ran.err.as_str()),
         (Some(0), "out 1\nout 2\nout 3\n", "")
@@ -109,49 +109,62 @@ fn run_live_output_has_every_attempt() {
 
 #[test]
 fn run_large_output_is_held_and_complete() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let program = format!("head -c 5000000 /dev/zero; {}", fails(1, 7));
-    let ran = place.run(&[], &program);
+    let ran = folder.run(&[], &program);
     assert_eq!(ran.code, Some(0));
     assert_eq!((ran.out.len(), ran.err.len()), (5_000_000 + 6, 5_000_000 + 6));
 }
 
 #[test]
 fn run_output_limit_is_exact() {
-    let place = Place::new();
-    let at_limit = place.run(&["--stdout-limit", "12"], &format!("printf 123456; {}", fails(1, 7)));
+    let folder = TestFolder::new();
+    let at_limit =
+        folder.run(&["--stdout-limit", "12"], &format!("printf 123456; {}", fails(1, 7)));
     assert_eq!((at_limit.code, at_limit.out.as_str()), (Some(0), "123456out 2\n"), "{at_limit:?}");
-    let place = Place::new();
-    let beyond = place.run(&["--stdout-limit", "11"], &format!("printf 123456; {}", fails(1, 7)));
+    let folder = TestFolder::new();
+    let beyond = folder.run(&["--stdout-limit", "11"], &format!("printf 123456; {}", fails(1, 7)));
     assert_eq!((beyond.code, beyond.out.as_str()), (Some(7), "123456out 1\n"), "{beyond:?}");
     assert!(beyond.err.contains("larger than --stdout-limit"), "{beyond:?}");
-    assert_eq!(place.read("count"), "1\n", "what has been passed on is not repeated");
+    assert_eq!(folder.read("count"), "1\n", "what has been passed on is not repeated");
 }
 
 #[test]
 fn run_output_limit_also_holds_after_a_timeout() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let program = "echo x >> count; echo 123456; sleep 100";
-    let ran = place.run(&["-n", "3", "--timeout", "500ms", "--stdout-limit", "3"], program);
+    let ran = folder.run(&["-n", "3", "--timeout", "2s", "--stdout-limit", "3"], program);
     assert_eq!((ran.code, ran.out.as_str()), (Some(124), "123456\n"), "{ran:?}");
-    assert_eq!(place.read("count"), "x\n", "{ran:?}");
+    assert_eq!(folder.read("count"), "x\n", "{ran:?}");
 }
 
 #[test]
 fn run_closed_reader_ends_the_retries() {
-    let place = Place::new();
+    let folder = TestFolder::new();
     let redial = env!("CARGO_BIN_EXE_redial");
     let script = format!(
         "{redial} run --first 5ms --stdout live --until never -- sh -c 'echo x >> count; yes' | head -n 1"
     );
-    let ran = ran(Command::new("sh").args(["-c", &script]).current_dir(place.path()));
+    let ran = ran(Command::new("sh").args(["-c", &script]).current_dir(folder.path()));
     assert_eq!(ran.out, "y\n", "{ran:?}");
-    assert_eq!(place.read("count"), "x\n", "{ran:?}");
+    assert_eq!(folder.read("count"), "x\n", "{ran:?}");
 }
 
 #[test]
 fn run_output_of_background_processes_is_awaited() {
-    let place = Place::new();
-    let ran = place.run(&[], "(sleep 0.3; echo late) & echo early");
+    let folder = TestFolder::new();
+    let ran = folder.run(&[], "(sleep 0.3; echo late) & echo early");
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "early\nlate\n"), "{ran:?}");
+}
+
+#[test]
+fn run_closed_standard_error_does_not_end_the_command() {
+    let folder = TestFolder::new();
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let script = format!(
+        "{{ {redial} run --first 300ms --jitter none --explain -- sh -c 'echo x >> count; [ $(wc -l < count) -gt 2 ]' 2>&1 >&3 | true; }} 3>&1"
+    );
+    let ran = ran(Command::new("sh").args(["-c", &script]).current_dir(folder.path()));
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+    assert_eq!(folder.read("count"), "x\nx\nx\n", "{ran:?}");
 }
