@@ -59,6 +59,7 @@ const SCENARIOS_LIVE: &[&str] = &[
     "limits",
     "generic",
     "smithy",
+    "couchbase",
     "grpc-buffer",
     "grpc-hedging",
     "grpc-retry",
