@@ -146,7 +146,14 @@ impl Client {
 
     /// Checks that a node responds: a request that does nothing.
     pub fn noop(&self) -> Request<'_, ()> {
-        let command = request::Command::new(operation::KV_NOOP, opcode::NOOP, bytes::Bytes::new());
+        self.annotated_command(opcode::NOOP, operation::KV_NOOP)
+    }
+
+    /// Sends a command without arguments, annotated as this operation: for scenarios of operations that
+    /// the client does not have.
+    #[doc(hidden)]
+    pub fn annotated_command(&self, opcode: u8, operation: RequestOperation) -> Request<'_, ()> {
+        let command = request::Command::new(operation, opcode, bytes::Bytes::new());
         let command = request::Command { without_collection: true, ..command };
         Request::new(self.cluster(), CollectionName::Default, command, documents::nothing)
     }

@@ -63,6 +63,7 @@ const SCENARIOS_LIVE: &[&str] = &[
     "limits",
     "generic",
     "smithy",
+    "couchbase",
     "grpc-buffer",
     "grpc-hedging",
     "grpc-retry",

@@ -2,7 +2,7 @@
 //!
 //! Decisions are made in the crate of the design; this module only translates the notation.
 
-mod couchbase;
+pub(super) mod couchbase;
 mod generic;
 mod grpc;
 mod milvus;
@@ -158,6 +158,26 @@ impl Plan {
             Plan::Milvus(_) => milvus::outcome(reader, attempt),
         };
         outcome.map(|outcome| (outcome, None))
+    }
+
+    /// The operation that a call names; Couchbase only.
+    pub(super) fn operation<'t>(&self, call: &Fields<'t>) -> Option<String> {
+        match self {
+            Plan::Couchbase(_) => couchbase::operation_name(call),
+            _ => None,
+        }
+    }
+
+    /// The response of an attempt as it is written; Couchbase only. The outcome was read before.
+    pub(super) fn response<'t>(
+        &self,
+        reader: &Reader<'t>,
+        attempt: &Fields<'t>,
+    ) -> Option<redial_couchbase::Response> {
+        match self {
+            Plan::Couchbase(_) => couchbase::written_response(reader, attempt),
+            _ => None,
+        }
     }
 
     /// The replay buffer limit of all calls together, if any.

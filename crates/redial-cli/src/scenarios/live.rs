@@ -5,6 +5,7 @@
 //! log show.
 
 mod clock;
+pub(super) mod couchbase;
 mod driver;
 mod grpc;
 
@@ -41,6 +42,7 @@ pub(super) fn play(scenario: &Scenario, core: Actual) -> Live {
         Plan::Grpc(plan) if !scenario.refused => {
             grpc::play(scenario, plan.text(), plan.client(), &core)
         }
+        Plan::Couchbase(plan) if !scenario.refused => couchbase::play(scenario, plan, core),
         _ => {
             let mut actual = driver::play(scenario);
             // The call log of the core level explains differences.

@@ -188,6 +188,7 @@ fn call<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Ca
         cancel: cancel?,
         idempotent: idempotent?,
         grpc: grpc?,
+        operation: plan.operation(&fields),
         attempts: attempts?,
         expect: expect?,
     })
@@ -209,5 +210,6 @@ fn attempt<'t>(
         .get("accepts")
         .map_or(Some(None), |value| reader.whole(value, "accepts", 0, u64::MAX).map(Some));
     let (outcome, grpc) = plan.outcome(reader, &fields, call, grpc)?;
-    Some(Attempt { after: after?, headers: headers?, accepts: accepts?, outcome, grpc })
+    let response = plan.response(reader, &fields);
+    Some(Attempt { after: after?, headers: headers?, accepts: accepts?, outcome, grpc, response })
 }

@@ -61,6 +61,8 @@ pub(super) struct Call {
     pub(super) cancel: Option<Ns>,
     pub(super) idempotent: bool,
     pub(super) grpc: Option<GrpcCall>,
+    /// The name of the operation; Couchbase only.
+    pub(super) operation: Option<String>,
     pub(super) attempts: Vec<Attempt>,
     pub(super) expect: Expect,
 }
@@ -89,6 +91,8 @@ pub(super) struct Attempt {
     pub(super) accepts: Option<u64>,
     pub(super) outcome: Outcome,
     pub(super) grpc: Option<GrpcAttempt>,
+    /// The response as it is written; Couchbase only.
+    pub(super) response: Option<redial_couchbase::Response>,
 }
 
 /// The gRPC part of an attempt.

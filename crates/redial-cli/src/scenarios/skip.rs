@@ -3,6 +3,7 @@
 //! Whether a reason applies is computed from the scenario and its result in the core, never from
 //! its name.
 
+mod couchbase;
 mod grpc;
 pub(super) mod interop;
 
@@ -24,11 +25,36 @@ pub(super) struct SkipReason {
 }
 
 /// All reasons of the live level. Scenarios without any of them run.
-pub(super) static SKIP_REASONS: [SkipReason; 14] = [
+pub(super) static SKIP_REASONS: [SkipReason; 19] = [
     SkipReason {
-        name: "couchbase or milvus",
-        reason: "their clients and servers do not exist yet",
+        name: "milvus",
+        reason: "its client and server do not exist yet",
         applies: has_no_live_client,
+    },
+    SkipReason {
+        name: "couchbase: responses of different services, or to another command, in one call",
+        reason: "a request goes to one service, with one command",
+        applies: couchbase::mixes_services,
+    },
+    SkipReason {
+        name: "couchbase: a reason that no response and no state of a connection raises",
+        reason: "RFC 49 names SERVICE_RESPONSE_CODE_INDICATED, and lists no response for it",
+        applies: couchbase::has_reason_without_source,
+    },
+    SkipReason {
+        name: "couchbase: a request that cannot be sent fails later, or after other attempts",
+        reason: "such a request fails at once, and the state behind it is there before the call",
+        applies: couchbase::fails_unsent_later,
+    },
+    SkipReason {
+        name: "couchbase: a response at the instant of the timeout",
+        reason: "the response needs more steps through the connection than the timer",
+        applies: couchbase::answer_at_deadline,
+    },
+    SkipReason {
+        name: "couchbase: fractions of a millisecond",
+        reason: "the client's delays are constants, and tokio's clock counts milliseconds",
+        applies: couchbase::has_fractions,
     },
     SkipReason {
         name: "an event later than the player waits",
@@ -110,7 +136,7 @@ pub(super) fn skips(scenario: &Scenario, actual: &Actual) -> Option<&'static Ski
 }
 
 fn has_no_live_client(scenario: &Scenario, _actual: &Actual) -> bool {
-    matches!(scenario.plan, Plan::Couchbase(_) | Plan::Milvus(_))
+    matches!(scenario.plan, Plan::Milvus(_))
 }
 
 fn longer_than_horizon(scenario: &Scenario, actual: &Actual) -> bool {

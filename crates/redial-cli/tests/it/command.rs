@@ -151,7 +151,7 @@ fn scenarios_live_prints_skip_counts_and_reasons() {
         {{ "name": "b", "policy": {{"milvus": {{}}}}, "calls": [{{"attempts": [{{"outcome": "OK"}}]}}] }} ] }}"#
     );
     let file = Temporary::new(&text);
-    let because = "couchbase or milvus: their clients and servers do not exist yet";
+    let because = "milvus: its client and server do not exist yet";
     let summary = format!("1 skipped, {because}\n1 passed, 0 failed, 1 skipped\n");
     assert_eq!(scenarios(&["--live", file.path()]).1, summary);
     let (_, out, err) = scenarios(&["--live", "--json", file.path()]);

@@ -2,7 +2,8 @@
 
 macro_rules! opcodes {
     ($($constant:ident = $code:literal, $name:literal;)*) => {
-        $(pub(crate) const $constant: u8 = $code;)*
+        $(#[allow(dead_code, reason = "some are only named")]
+        pub(crate) const $constant: u8 = $code;)*
 
         /// The name of a command in responses, as decision C5 writes it.
         pub(crate) const fn name(opcode: u8) -> &'static str {
@@ -31,6 +32,9 @@ opcodes! {
     SASL_LIST_MECHS = 0x20, "sasl_list_mechs";
     SASL_AUTH = 0x21, "sasl_auth";
     SASL_STEP = 0x22, "sasl_step";
+    DCP_OPEN = 0x50, "dcp_open";
+    DCP_STREAM_REQUEST = 0x53, "dcp_stream_request";
+    DCP_MUTATION = 0x57, "dcp_mutation";
     GET_REPLICA = 0x83, "get_replica";
     SELECT_BUCKET = 0x89, "select_bucket";
     GET_LOCKED = 0x94, "get_and_lock";

@@ -247,7 +247,7 @@ impl Session<'_> {
         if !self.phase.selected {
             return Some(Reply::status(NO_ACCESS));
         }
-        let is_document = !matches!(request.opcode, 0x0a | 0xbb);
+        let is_document = !matches!(request.opcode, 0x0a | 0x50..=0x5f | 0xbb);
         if is_document && !state.has_vbucket(self.node, request) {
             return Some(Reply { status: NOT_MY_VBUCKET, ..Reply::value(state.config()) });
         }

@@ -73,6 +73,13 @@ impl Plan {
             .collect()
     }
 
+    /// The strategy of all calls.
+    pub(in super::super) fn strategy(
+        &self,
+    ) -> Result<impl redial::strategy::Strategy + Clone + use<>, redial::PolicyError> {
+        Ok(self.strategy.strategy(self.delays()?))
+    }
+
     fn delays(&self) -> Result<BackoffCalculator, redial::PolicyError> {
         use redial::rules::Backoff as Series;
         let series = match self.backoff.as_ref() {
@@ -142,6 +149,19 @@ pub(super) fn outcome<'t>(
         ResponseOutcome::Retry(reason) => reason.name(),
     };
     Some(comes(name, result.directive()))
+}
+
+/// The operation that a call names.
+pub(super) fn operation_name(call: &Fields<'_>) -> Option<String> {
+    Some(operation(call)).filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// The response of an attempt, if its outcome is one.
+pub(super) fn written_response<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<Response> {
+    match attempt.get("outcome")? {
+        value @ Value::Object(_) => response(reader, value),
+        _ => None,
+    }
 }
 
 /// The error for an unknown name: a suggestion, or the expected names.

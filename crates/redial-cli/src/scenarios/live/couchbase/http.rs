@@ -1,0 +1,136 @@
+//! Runs a call of an HTTP service: an HTTP client, the response tables and the orchestrator.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use redial::CallLog;
+use redial::strategy::Strategy;
+use redial::time::Ns;
+use redial_couchbase::{AttemptError, Orchestrator, RequestOperation, Response, reason};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use super::{Step, observed, steps, timeout, unless_dropped};
+use crate::scenarios::model::Call;
+use crate::scenarios::play::ActualCall;
+
+const PIPE_BYTES: usize = 64 << 10;
+/// The largest request that the scripted server reads.
+const REQUEST_BYTES_MAX: usize = 16 << 10;
+
+/// Runs a call.
+pub(super) async fn play(call: &Call, strategy: impl Strategy + 'static) -> ActualCall {
+    let server = Arc::new(ScriptedServer { steps: steps(call), served: Mutex::new(0) });
+    let operation = operation(call);
+    let orchestrator = Orchestrator::with(strategy);
+    let mut log = CallLog::default();
+    let request = orchestrator.request(operation, timeout(call)).call_log(&mut log);
+    let start = tokio::time::Instant::now();
+    let result = unless_dropped(call, request.run(|_| attempt(&server))).await;
+    observed(result.as_ref(), &log, start.elapsed())
+}
+
+/// The operation that the call names, or one with its idempotency.
+fn operation(call: &Call) -> RequestOperation {
+    let named = call.operation.as_deref().and_then(|name| RequestOperation::parse(name).ok());
+    named.unwrap_or(if call.idempotent {
+        RequestOperation::declared_idempotent("http.idempotent")
+    } else {
+        RequestOperation::new("http")
+    })
+}
+
+/// Sends an HTTP request, and classifies its response with the table of the service.
+async fn attempt(server: &Arc<ScriptedServer>) -> Result<(), AttemptError> {
+    let (service, stream) = server.connect();
+    let lost = |_| AttemptError::from(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT);
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+    let driver = tokio::spawn(connection);
+    let request = http::Request::get(format!("/{service}")).header("host", "node0");
+    let request = request.body(Empty::<Bytes>::new()).expect("the request is valid");
+    let response = sender.send_request(request).await.map_err(lost)?;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.map_err(lost)?.to_bytes();
+    driver.abort();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    let first_error =
+        || serde_json::from_str::<Value>(&text).ok().map(|it| it["errors"][0].clone());
+    let error = first_error().unwrap_or_default();
+    let code = u32::try_from(error["code"].as_u64().unwrap_or(0)).unwrap_or(u32::MAX);
+    let message = error["msg"].as_str().unwrap_or_default().to_owned();
+    let response = match service {
+        "query" => Response::query(code, message),
+        "analytics" => Response::analytics(code),
+        "search" => Response::search(status),
+        _ => Response::views(status, text),
+    };
+    match response.classify() {
+        redial_couchbase::ResponseOutcome::Ok => Ok(()),
+        _ => Err(response.into()),
+    }
+}
+
+/// An HTTP server that answers from a script: a test double.
+struct ScriptedServer {
+    steps: Vec<(Ns, Step)>,
+    served: Mutex<usize>,
+}
+
+impl ScriptedServer {
+    /// A connection, and the service that the next step of the script answers for.
+    fn connect(self: &Arc<Self>) -> (&'static str, DuplexStream) {
+        let index = {
+            let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+            *served += 1;
+            *served - 1
+        };
+        let (after, step) = self.steps.get(index).cloned().unwrap_or((0, Step::Hang));
+        let (client, server) = tokio::io::duplex(PIPE_BYTES);
+        let service = match &step {
+            Step::Response(Response::Query { .. }) => "query",
+            Step::Response(Response::Analytics { .. }) => "analytics",
+            Step::Response(Response::Search { .. }) => "search",
+            _ => "views",
+        };
+        tokio::spawn(async move { serve(server, after, &step).await });
+        (service, client)
+    }
+}
+
+async fn serve(mut stream: DuplexStream, after: Ns, step: &Step) -> io::Result<()> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        if request.len() > REQUEST_BYTES_MAX || stream.read_buf(&mut request).await? == 0 {
+            return Ok(());
+        }
+    }
+    if after > 0 {
+        tokio::time::sleep(Duration::from_nanos(after)).await;
+    }
+    let (status, body) = match step {
+        Step::Succeed => (200, "{}".to_owned()),
+        Step::Response(Response::Query { code, text }) => (200, errors(*code, text)),
+        Step::Response(Response::Analytics { code }) => (200, errors(*code, "")),
+        Step::Response(Response::Search { http }) => (*http, String::new()),
+        Step::Response(Response::Views { http, text }) => (*http, text.to_string()),
+        Step::Close => return Ok(()),
+        _ => return std::future::pending().await,
+    };
+    let length = body.len();
+    let response = format!("HTTP/1.1 {status} Scripted\r\ncontent-length: {length}\r\n\r\n{body}");
+    stream.write_all(response.as_bytes()).await?;
+    // Until the client closes the connection.
+    stream.read_buf(&mut request).await.map(drop)
+}
+
+fn errors(code: u32, text: &str) -> String {
+    match code {
+        0 => "{}".to_owned(),
+        code => json!({"errors": [{"code": code, "msg": text}]}).to_string(),
+    }
+}
