@@ -2,6 +2,7 @@
 //!
 //! - [`scenarios`] runs scenario files: retry behaviour as data.
 //! - [`faults`] runs scripted servers for clients in any language.
+//! - [`simulate`] and [`plan`](mod@plan) run simulations of fleets and show what a policy will do.
 //! - [`presets`] are the presets of all designs, by name.
 //! - [`demo`] runs one policy of each design; [`timeline`] draws a call log.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -9,6 +10,9 @@
 
 pub mod demo;
 pub mod faults;
+mod output;
+pub mod plan;
 pub mod presets;
 pub mod scenarios;
+pub mod simulate;
 pub mod timeline;

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use redial_cli::{demo, faults, scenarios};
+use redial_cli::{demo, faults, plan, scenarios, simulate};
 
 /// Run, show and check retry behaviour.
 #[derive(Debug, Parser)]
@@ -21,6 +21,10 @@ enum Command {
     Scenarios(scenarios::Arguments),
     /// Run a fault server: a scripted server for clients in any language.
     Faults(faults::Arguments),
+    /// Simulate a fleet of clients that retry, in virtual time, and compare policies.
+    Simulate(simulate::Arguments),
+    /// Show what a policy will do: attempts over time, probability of success, load.
+    Plan(plan::Arguments),
     /// Watch a flaky operation under one policy of each design, in real time.
     Demo,
 }
@@ -33,6 +37,8 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Scenarios(arguments) => scenarios::run(&arguments, &mut out, &mut err),
         Command::Faults(arguments) => faults::run(&arguments, &mut out, &mut err),
+        Command::Simulate(arguments) => simulate::run(&arguments, &mut out, &mut err),
+        Command::Plan(arguments) => plan::run(&arguments, &mut out, &mut err),
         Command::Demo => demo(&mut out).map(|()| 0),
     };
     let flushed = out.flush().and_then(|()| err.flush());
