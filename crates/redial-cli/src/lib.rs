@@ -6,6 +6,7 @@
 //!   words; [`log_file`] reads it.
 //! - [`scenarios`] runs scenario files: retry behaviour as data.
 //! - [`faults`] runs scripted servers for clients in any language.
+//! - [`simulate`] and [`plan`](mod@plan) run simulations of fleets and show what a policy will do.
 //! - [`presets`] are the presets of all designs, by name.
 //! - [`demo`] runs one policy of each design; [`timeline`] draws a call log.
 //! - [`policy_file`] reads policies; [`manual`] prints completions and manual pages; [`color`] says
@@ -20,9 +21,12 @@ pub mod explain;
 pub mod faults;
 pub mod log_file;
 pub mod manual;
+mod output;
+pub mod plan;
 pub mod policy_file;
 pub mod presets;
 pub mod replay;
 pub mod run;
 pub mod scenarios;
+pub mod simulate;
 pub mod timeline;

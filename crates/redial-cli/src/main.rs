@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use redial_cli::{check, demo, explain, faults, manual, replay, run, scenarios};
+use redial_cli::{check, demo, explain, faults, manual, plan, replay, run, scenarios, simulate};
 
 /// Run, show and check retry behaviour.
 #[derive(Debug, Parser)]
@@ -29,6 +29,10 @@ enum Command {
     Scenarios(scenarios::Arguments),
     /// Run a fault server: a scripted server for clients in any language.
     Faults(faults::Arguments),
+    /// Simulate a fleet of clients that retry, in virtual time, and compare policies.
+    Simulate(simulate::Arguments),
+    /// Show what a policy will do: attempts over time, probability of success, load.
+    Plan(plan::Arguments),
     /// Watch a flaky operation under one policy of each design, in real time.
     Demo,
     /// Print the completions for a shell.
@@ -52,6 +56,8 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => explain::run(&arguments, columns(), &mut out, &mut err),
         Command::Scenarios(arguments) => scenarios::run(&arguments, &mut out, &mut err),
         Command::Faults(arguments) => faults::run(&arguments, &mut out, &mut err),
+        Command::Simulate(arguments) => simulate::run(&arguments, &mut out, &mut err),
+        Command::Plan(arguments) => plan::run(&arguments, &mut out, &mut err),
         Command::Demo => demo(&mut out).map(|()| 0),
         Command::Completions(arguments) => {
             manual::completions(&arguments, Arguments::command(), &mut out)

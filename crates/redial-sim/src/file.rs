@@ -180,6 +180,23 @@ pub fn parse_distribution(text: &str, format: Format) -> Result<Distribution, Pr
     })
 }
 
+/// Reads a distribution as the value of a key in TOML, as a command line has it: `"5ms"`, or
+/// `{ lognormal = { median = "5ms", sigma = 0.4 } }`.
+///
+/// # Errors
+/// Every problem of the text.
+pub fn parse_latency(value: &str) -> Result<Distribution, Problems> {
+    let text = format!("latency = {value}");
+    read(&text, Format::Toml, &no_files, |reader, root| {
+        let node = root.get("latency")?;
+        let distribution = reader.distribution(node, "")?;
+        if let Some(problem) = distribution.problem() {
+            reader.problem(node, "", problem);
+        }
+        Some(distribution)
+    })
+}
+
 fn read<T>(
     text: &str,
     format: Format,

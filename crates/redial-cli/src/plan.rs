@@ -1,0 +1,144 @@
+//! `redial plan`: what a policy will do before it ships (docs/simulation.md).
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use redial_service_config::ServiceConfig;
+use redial_sim::file::{self, Format};
+use redial_sim::plan::{Assumptions, PolicyPlan, plan};
+use redial_sim::{CallPolicy, Distribution, chart};
+
+use crate::output::{self, OK, PROBLEMS, Pictures, UNREADABLE};
+
+/// The largest number of policies side by side.
+pub const FILES_MAX: usize = 5;
+
+/// The arguments of `redial plan`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 success, 1 problems in a file, 2 a file that cannot be read or \
+written, or wrong usage."
+)]
+pub struct Arguments {
+    /// Policies in JSON or TOML, or gRPC service configs; several are shown side by side. `-` is
+    /// standard input.
+    #[arg(required = true, value_name = "FILE", num_args = 1..=FILES_MAX)]
+    pub files: Vec<String>,
+    /// The method of a service config, such as /shop.Orders/Get.
+    #[arg(long, value_name = "METHOD")]
+    pub method: Option<String>,
+    /// The share of attempts that fail, from 0 to 1.
+    #[arg(long, value_name = "P", default_value_t = 0.1, value_parser = share)]
+    pub failure_rate: f64,
+    /// The latency of an attempt: a duration like 20ms, a distribution like
+    /// `{ lognormal = { median = "20ms", sigma = 0.4 } }`, or a file with a distribution or a list of
+    /// samples.
+    #[arg(long, value_name = "LATENCY")]
+    pub latency: Option<String>,
+    /// The seed of the random numbers.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// The pictures to write.
+    #[command(flatten)]
+    pub pictures: Pictures,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("write a number from 0 to 1, like 0.1".to_owned()),
+    }
+}
+
+/// An exit code, and what is wrong.
+type Failure = (u8, String);
+
+/// Runs the command. Returns 0, 1 if a file has problems, or 2 if a file cannot be read or written.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let plans = match plans(arguments) {
+        Ok(plans) => plans,
+        Err((code, text)) => return output::fail(err, code, &text),
+    };
+    let json = serde_json::to_string(&serde_json::json!({ "plans": plans }));
+    let json = json.map_err(io::Error::other)?;
+    let text = |style| chart::plan_text(&plans, style);
+    let svg = chart::plan_svg(&plans);
+    if let Err(error) = arguments.pictures.write("redial plan", &svg, &text, &json) {
+        return output::fail(err, UNREADABLE, &error);
+    }
+    if arguments.pictures.json {
+        writeln!(out, "{json}")?;
+    } else {
+        write!(out, "{}", text(output::style()))?;
+    }
+    Ok(OK)
+}
+
+fn plans(arguments: &Arguments) -> Result<Vec<PolicyPlan>, Failure> {
+    let mut assumptions = Assumptions::default();
+    (assumptions.failure_rate, assumptions.seed) = (arguments.failure_rate, arguments.seed);
+    if let Some(text) = &arguments.latency {
+        assumptions.latency = latency(text)?;
+    }
+    let mut plans = Vec::new();
+    for path in &arguments.files {
+        let text = output::read(path).map_err(|error| (UNREADABLE, error))?;
+        let policy = policy(path, &text, arguments.method.as_deref())?;
+        let stem = Path::new(path).file_stem().unwrap_or_default().to_string_lossy();
+        let plan = plan(&stem, &policy, &assumptions);
+        plans.push(plan.map_err(|error| (PROBLEMS, format!("{path}: {error}")))?);
+    }
+    Ok(plans)
+}
+
+/// A latency from the command line.
+fn latency(text: &str) -> Result<Distribution, Failure> {
+    if Path::new(text).is_file() {
+        let content = output::read(text).map_err(|error| (UNREADABLE, error))?;
+        let format = Format::of(text, &content);
+        // A list of samples is JSON, too.
+        let format = if content.trim_start().starts_with('[') { Format::Json } else { format };
+        return file::parse_distribution(&content, format)
+            .map_err(|problems| (PROBLEMS, format!("{text}:{problems}")));
+    }
+    let value = match text.trim_start().starts_with(['{', '[', '"']) {
+        true => text.to_owned(),
+        false => format!("{text:?}"),
+    };
+    // The value of a key, as in a simulation file.
+    file::parse_latency(&value).map_err(|problems| {
+        let problem = problems.as_slice().first().map_or("", |problem| problem.text.as_str());
+        (UNREADABLE, format!("--latency {text}: {problem}"))
+    })
+}
+
+/// The policy of a file: a written policy, or a method of a service config.
+fn policy(path: &str, text: &str, method: Option<&str>) -> Result<CallPolicy, Failure> {
+    let is_config = ["methodConfig", "retryThrottling", "loadBalancingConfig"]
+        .iter()
+        .any(|key| text.contains(&format!("\"{key}\"")));
+    if !is_config {
+        return file::parse_policy(text, Format::of(path, text)).map_err(|problems| {
+            let lines: Vec<String> =
+                problems.as_slice().iter().map(|problem| format!("{path}:{problem}")).collect();
+            (PROBLEMS, lines.join("\n"))
+        });
+    }
+    let config = ServiceConfig::parse(text).map_err(|problems| {
+        let lines: Vec<String> =
+            problems.iter().map(|problem| format!("{path}:{problem}")).collect();
+        (PROBLEMS, lines.join("\n"))
+    })?;
+    let Some(method) = method else {
+        let text = "this is a service config; name a method with --method /package.Service/Method";
+        return Err((UNREADABLE, format!("{path}: {text}")));
+    };
+    if config.method(method).is_none() {
+        let text = format!("{path}: no entry of the service config matches the method {method}");
+        return Err((PROBLEMS, text));
+    }
+    Ok(CallPolicy::from_service_config(&config, method))
+}
