@@ -46,6 +46,7 @@ async fn program_gives_up_after_half_a_minute() {
     };
     let error = CONNECT.retry(refused).when(|_| true).throttle(Throttle::none()).await;
     let error = error.expect_err("it is never up");
+    // It does not sleep if the next attempt, at most 2 s later, could not start in time.
     assert_eq!((error.stop_reason(), error.attempts()), (StopReason::Deadline, tries));
-    assert!(error.elapsed() <= s(30) && error.elapsed() > s(29), "{error}");
+    assert!(error.elapsed() <= s(30) && error.elapsed() >= s(28), "{error}");
 }
