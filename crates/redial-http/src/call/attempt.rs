@@ -36,8 +36,9 @@ pin_project! {
         S: Service<Req>,
         S::Response: HttpResponse,
     {
-        /// The service may not be ready. The request is taken when it is.
-        NotReady { service: S, request: Option<Req> },
+        /// The service may not be ready. The request is taken when it is. In a box, because only retries
+        /// have this state, and a future of the first attempt is half as large without it.
+        NotReady { service: S, request: Option<Box<Req>> },
         /// The service has been called.
         Called {
             #[pin]
@@ -58,7 +59,7 @@ where
         service: S,
         request: Req,
     ) -> Self {
-        let state = AttemptState::NotReady { service, request: Some(request) };
+        let state = AttemptState::NotReady { service, request: Some(Box::new(request)) };
         HttpAttempt { number, facts, state }
     }
 
@@ -95,7 +96,7 @@ where
                 AttemptStateProjection::NotReady { service, request } => {
                     ready!(service.poll_ready(cx))?;
                     let request = request.take().expect("the request is sent once");
-                    AttemptState::Called { response: service.call(request) }
+                    AttemptState::Called { response: service.call(*request) }
                 }
                 AttemptStateProjection::Called { response } => {
                     let response = ready!(response.poll(cx))?;
