@@ -67,7 +67,7 @@ enum State {
         requests: u32,
         failures: u32,
     },
-    /// `None`: for ever.
+    /// `None`: without a limit.
     Open {
         until: Option<Instant>,
     },

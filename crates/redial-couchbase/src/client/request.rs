@@ -222,7 +222,7 @@ impl<T, D: Any + Send + Sync> Request<'_, T, D> {
             data,
         } = self;
         let sender = Sender { cluster, collection, command, retried_status };
-        let place = RetryPlace { cluster, taken: AtomicBool::new(false) };
+        let place = RetrySlot { cluster, taken: AtomicBool::new(false) };
         let mut request = cluster
             .options
             .orchestrator
@@ -276,12 +276,12 @@ impl<T, D> fmt::Debug for Request<'_, T, D> {
 }
 
 /// A place among the requests that wait for a retry.
-struct RetryPlace<'a> {
+struct RetrySlot<'a> {
     cluster: &'a Cluster,
     taken: AtomicBool,
 }
 
-impl RetryPlace<'_> {
+impl RetrySlot<'_> {
     /// Takes a place after a failure that may be retried.
     fn enter(&self, error: RequestError, operation: RequestOperation) -> RequestError {
         let may_be_retried = error
@@ -306,7 +306,7 @@ impl RetryPlace<'_> {
     }
 }
 
-impl Drop for RetryPlace<'_> {
+impl Drop for RetrySlot<'_> {
     fn drop(&mut self) {
         self.leave();
     }

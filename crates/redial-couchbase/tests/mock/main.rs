@@ -1,5 +1,5 @@
 //! Goal: the client works with a server that this project did not write, and RFC 49's delays can be
-//! measured at that server. Method: CouchbaseMock, the vendor's mock, with its fault commands, in real
+//! measured at that server. Method: `CouchbaseMock`, the vendor's mock, with its fault commands, in real
 //! time over loopback TCP; times have a lower bound and a generous upper one.
 //!
 //! What the mock does not have (0x88, 0xa2, 0xa4, collections, TLS, GET META) is tested against the

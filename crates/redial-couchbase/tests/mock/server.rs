@@ -1,4 +1,4 @@
-//! Starts CouchbaseMock, and gives it commands.
+//! Starts `CouchbaseMock`, and gives it commands.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

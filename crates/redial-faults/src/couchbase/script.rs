@@ -1,4 +1,4 @@
-//! What the server is told to do.
+//! The script of a server: its cluster, and the answers to requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
