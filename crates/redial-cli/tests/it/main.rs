@@ -9,4 +9,5 @@ mod levels;
 mod loader;
 mod presets;
 mod scenario_files;
+mod simulate;
 mod temporary;
