@@ -83,7 +83,9 @@ pub struct PolicyPlan {
     pub success: f64,
     /// Attempts per call at that rate.
     pub amplification: f64,
-    /// Latency of successful calls at that rate, with this policy.
+    /// Attempts per call if nothing fails: more than 1 with hedging.
+    pub healthy_amplification: f64,
+    /// Latency of calls if nothing fails, with this policy.
     pub latency: Latency,
     /// The same with a single attempt.
     pub latency_of_one_attempt: Latency,
@@ -149,7 +151,7 @@ pub fn plan(name: &str, policy: &CallPolicy, on: &Assumptions) -> Result<PolicyP
     let mut simulations: Vec<Simulation> =
         rates.clone().map(|rate| simulation(policy, on, rate)).collect();
     simulations.push(simulation(policy, on, on.failure_rate));
-    simulations.push(simulation(&single, on, on.failure_rate));
+    simulations.push(simulation(&single, on, 0.0));
     let mut reports = Vec::new();
     for mut report in sweep(&simulations)? {
         reports.push(report.policies.remove(0));
@@ -166,7 +168,8 @@ pub fn plan(name: &str, policy: &CallPolicy, on: &Assumptions) -> Result<PolicyP
     plan.failure_rate = on.failure_rate;
     plan.success = given.succeeded as f64 / given.calls.max(1) as f64;
     plan.amplification = given.amplification;
-    plan.latency = given.latency;
+    plan.latency = reports[0].latency;
+    plan.healthy_amplification = reports[0].amplification;
     plan.latency_of_one_attempt = one.latency;
     plan.curve = rates.zip(&reports).map(point).collect();
     plan.summary = summary(&plan);
@@ -254,6 +257,7 @@ fn timeline(name: &str, policy: &CallPolicy, latency: &Distribution) -> PolicyPl
         failure_rate: 0.0,
         success: 0.0,
         amplification: 0.0,
+        healthy_amplification: 1.0,
         latency: Latency::default(),
         latency_of_one_attempt: Latency::default(),
         curve: Vec::new(),
@@ -306,13 +310,13 @@ fn summary(plan: &PolicyPlan) -> Vec<String> {
     }
     if plan.hedges {
         lines.push(format!(
-            "hedging: p99 {:.1} ms instead of {:.1} ms, p99.9 {:.1} ms instead of {:.1} ms, for \
+            "hedging, if nothing fails: p99 {:.1} ms instead of {:.1} ms, p99.9 {:.1} ms instead of {:.1} ms, for \
              {:.1} % more load",
             plan.latency.p99_ms,
             plan.latency_of_one_attempt.p99_ms,
             plan.latency.p999_ms,
             plan.latency_of_one_attempt.p999_ms,
-            (plan.amplification - 1.0) * 100.0
+            (plan.healthy_amplification - 1.0) * 100.0
         ));
     }
     lines

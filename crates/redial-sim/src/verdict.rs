@@ -67,7 +67,12 @@ fn final_calls(report: &PolicyReport) -> f64 {
 }
 
 fn steady(simulation: &Simulation, report: &PolicyReport) -> String {
-    let share = report.succeeded as f64 / report.calls.max(1) as f64;
+    // Calls that are in flight at the end count only if all of them started at once.
+    let calls = match simulation.clients.load {
+        Load::Burst { .. } => report.calls,
+        _ => report.succeeded + report.failed,
+    };
+    let share = report.succeeded as f64 / calls.max(1) as f64;
     let mut text = format!("{} of calls succeeded", percent(share));
     if report.succeeded > 0 {
         let _ = write!(text, ", 99 % of them within {}", millis(report.latency.p99_ms));

@@ -15,4 +15,5 @@ mod presets;
 mod replay;
 mod run;
 mod scenario_files;
+mod simulate;
 mod temporary;

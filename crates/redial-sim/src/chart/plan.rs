@@ -8,7 +8,7 @@ use super::{label, seconds, ticks};
 use crate::plan::{PolicyPlan, Window};
 
 const WIDTH: f64 = 760.0;
-const LEFT: f64 = 64.0;
+const LEFT: f64 = 74.0;
 const RIGHT: f64 = 20.0;
 const ROW: f64 = 22.0;
 const CURVE: f64 = 190.0;
@@ -34,7 +34,7 @@ pub fn plan_svg(plans: &[PolicyPlan]) -> String {
     let heads = plans.len() as f64 * 26.0;
     let timeline = rows as f64 * ROW + heads;
     let notes: usize = plans.iter().map(|plan| plan.summary.len() + 1).sum();
-    let height = 60.0 + timeline + 40.0 + CURVE + 70.0 + notes as f64 * 17.0;
+    let height = 60.0 + timeline + 54.0 + CURVE + 70.0 + notes as f64 * 17.0;
     let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
     let title = format!("Plan of {}", names.join(" and "));
     let mut svg = Svg::new(WIDTH, height, &title);
@@ -43,12 +43,12 @@ pub fn plan_svg(plans: &[PolicyPlan]) -> String {
     svg.text("note", LEFT - 44.0, 42.0, Anchor::Start, note);
     let y = timelines(&mut svg, plans, 60.0);
     let half = (WIDTH - LEFT - RIGHT - 60.0) / 2.0;
-    curve(&mut svg, plans, (LEFT, y + 44.0, half), "calls that succeed, %", |point| {
+    curve(&mut svg, plans, (LEFT, y + 58.0, half), "calls that succeed, %", |point| {
         point.success * 100.0
     });
-    let right = (LEFT + half + 60.0, y + 44.0, half);
+    let right = (LEFT + half + 60.0, y + 58.0, half);
     curve(&mut svg, plans, right, "attempts per call", |point| point.amplification);
-    let mut y = y + 44.0 + CURVE + 62.0;
+    let mut y = y + 58.0 + CURVE + 62.0;
     for (index, plan) in plans.iter().enumerate() {
         svg.rect(&format!("a{}", index % COLOURS), LEFT - 44.0, y - 10.0, 11.0, 11.0);
         svg.text("name", LEFT - 26.0, y, Anchor::Start, &plan.name);

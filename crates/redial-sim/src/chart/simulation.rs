@@ -60,7 +60,7 @@ pub fn report_svg(report: &Report) -> String {
     let mut svg = Svg::new(WIDTH, height, &format!("{title} for {}", names.join("; ")));
     svg.text("title", LEFT, 24.0, Anchor::Start, title);
     legend(&mut svg, report);
-    let y_ticks = ticks(top_rate(report), 3);
+    let y_ticks = ticks(top_rate(report), 4);
     let x_ticks = ticks(report.duration_seconds, 8);
     let mut y = TOP;
     for policy in &report.policies {
@@ -163,7 +163,7 @@ pub fn report_text(report: &Report, style: Style) -> String {
         style.paint(CODES[1], "⠤⠤"),
         report.seed
     );
-    let ticks = ticks(top_rate(report), 2);
+    let ticks = ticks(top_rate(report), 4);
     let max = ticks.last().copied().unwrap_or(1.0);
     for policy in &report.policies {
         let _ = writeln!(text, "\n{}", style.paint(BOLD, &policy.name));

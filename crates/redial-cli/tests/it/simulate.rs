@@ -1,0 +1,211 @@
+//! Goal: `redial simulate` and `redial plan` print what a terminal, a pipe or a program needs, with the
+//! documented exit codes. Method: the binary runs on scenarios and small files.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::temporary::Temporary;
+
+/// The exit code, the standard output and the standard error.
+fn redial(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redial"));
+    let Output { status, stdout, stderr } =
+        command.args(arguments).env("COLUMNS", "80").output().expect("it runs");
+    let text = |bytes| String::from_utf8(bytes).expect("it is text");
+    (status.code(), text(stdout), text(stderr))
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let (code, out, err) = redial(arguments);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    serde_json::from_str(&out).expect("one JSON object")
+}
+
+const SIMULATION: &str = r#"{ "duration": "10s", "clients": { "calls_per_second": 50 },
+    "services": [{ "name": "backend", "time": "5ms" }],
+    "policies": [{ "name": "default", "policy": {} }] }"#;
+
+#[test]
+fn simulate_lists_every_scenario() {
+    let (code, out, _) = redial(&["simulate", "--list"]);
+    assert_eq!(code, Some(0));
+    let names: Vec<&str> = out.lines().filter_map(|line| line.split(' ').next()).collect();
+    let expected = [
+        "metastability",
+        "retry-storm",
+        "layers",
+        "overload",
+        "slow-replica",
+        "thundering-herd",
+        "small-buckets",
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn simulate_json_has_rates_and_recovery() {
+    let report = json(&["simulate", "metastability", "--json"]);
+    let policies = report["policies"].as_array().expect("a list");
+    let recovered: Vec<bool> =
+        policies.iter().map(|it| it["recovered_after_seconds"].is_number()).collect();
+    assert_eq!(recovered, [true, false, false, true, true]);
+    assert!(policies[1]["recovered_after_seconds"].is_null());
+    assert!(policies[1]["offered_per_second"].as_f64().is_some_and(|it| it > 500.0));
+    assert_eq!(policies[1]["goodput_per_second"].as_f64(), Some(0.0));
+    assert_eq!(policies[0]["name"], "no retry");
+}
+
+#[test]
+fn simulate_seed_changes_the_result_reproducibly() {
+    let run = |seed| redial(&["simulate", "slow-replica", "--json", "--seed", seed]).1;
+    assert_eq!(run("5"), run("5"));
+    assert_ne!(run("5"), run("6"));
+}
+
+#[test]
+fn simulate_text_fits_the_terminal_and_has_no_colour_in_a_pipe() {
+    let (code, out, err) = redial(&["simulate", "layers"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(!out.contains('\u{1b}'), "colour in a pipe");
+    let plots = out.lines().filter(|line| line.contains(['│', '└']));
+    assert!(plots.clone().count() >= 20);
+    assert!(plots.clone().all(|line| line.chars().count() <= 80), "{out}");
+}
+
+#[test]
+fn simulate_file_runs_and_writes_pictures() {
+    let (file, svg, html) = (Temporary::new(SIMULATION), Temporary::new(""), Temporary::new(""));
+    let (code, out, err) =
+        redial(&["simulate", file.path(), "--svg", svg.path(), "--html", html.path()]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.contains("100 % of calls succeeded"), "{out}");
+    let read = |file: &Temporary| std::fs::read_to_string(file.path()).expect("a file");
+    assert!(read(&svg).starts_with("<svg"));
+    let page = read(&html);
+    assert!(page.starts_with("<!doctype html>") && !page.contains("http-equiv"));
+    assert!(!page.contains("<script") && !page.contains("src="), "no request, no script");
+}
+
+#[test]
+fn simulate_exit_codes_are_documented() {
+    let wrong = Temporary::new(SIMULATION.replace("5ms", "5 parsecs"));
+    let (code, out, err) = redial(&["simulate", wrong.path()]);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(err.contains("2:47: services[0].time: "), "{err}");
+    let (code, _, err) = redial(&["simulate", "no/such/file.toml"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("cannot be read"), "{err}");
+    let (code, _, err) = redial(&["simulate", "metastabilty"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("the scenarios are metastability, "), "{err}");
+    assert_eq!(redial(&["simulate"]).0, Some(2));
+    let (code, _, err) = redial(&["simulate", "layers", "--svg", "/no/such/folder/x.svg"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("cannot be written"), "{err}");
+}
+
+#[test]
+fn simulate_sweep_runs_seeds_and_loads() {
+    let file = Temporary::new(SIMULATION);
+    let (code, out, _) = redial(&["simulate", file.path(), "--seeds", "3", "--load", "1,2"]);
+    assert_eq!(code, Some(0));
+    assert!(out.contains("load × 1, 3 runs") && out.contains("load × 2, 3 runs"), "{out}");
+    let (code, _, err) = redial(&["simulate", file.path(), "--seeds", "10001"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("ask for 1 to 10000"), "{err}");
+}
+
+#[test]
+fn simulate_prints_the_file_of_a_scenario() {
+    let (code, out, _) = redial(&["simulate", "overload", "--print"]);
+    assert_eq!(code, Some(0));
+    assert!(out.contains("name = \"overload\""), "{out}");
+    assert_eq!(redial(&["simulate", "overlaod", "--print"]).0, Some(2));
+}
+
+#[test]
+fn plan_shows_attempts_success_and_load() {
+    let file = Temporary::new(
+        r#"{ "attempts": 4, "backoff": {"constant": "100ms"}, "jitter": "none", "throttle": "none" }"#,
+    );
+    let arguments = ["plan", file.path(), "--json", "--failure-rate", "0.5", "--latency", "10ms"];
+    let plans = json(&arguments);
+    let plan = &plans["plans"][0];
+    let starts: Vec<f64> = plan["attempts"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|attempt| attempt["typical"].as_f64().expect("a time"))
+        .collect();
+    assert_eq!(starts, [0.0, 0.11, 0.22, 0.33]);
+    assert_eq!(plan["gives_up_after_seconds"]["typical"].as_f64(), Some(0.34));
+    // Success 1 - p^4, load 1 + p + p^2 + p^3.
+    let near = |key: &str, expected: f64| {
+        let found = plan[key].as_f64().expect("a number");
+        assert!((found - expected).abs() < 0.02, "{key} {found}");
+    };
+    near("success", 0.9375);
+    near("amplification", 1.875);
+    assert_eq!(plan["worst_case"]["attempts"], 4);
+    assert!(plan["worst_case"]["seconds"].is_null());
+}
+
+#[test]
+fn plan_of_hedging_compares_the_tail() {
+    let file =
+        Temporary::new(r#"{ "attempts": 2, "hedge": {"delay": "10ms"}, "throttle": "none" }"#);
+    let latency = r#"{ mixture = [{ weight = 99, time = "5ms" }, { weight = 1, time = "1s" }] }"#;
+    let plans = json(&["plan", file.path(), "--json", "--latency", latency]);
+    let plan = &plans["plans"][0];
+    let p999 = |key: &str| plan[key]["p999_ms"].as_f64().expect("a number");
+    assert!(p999("latency_of_one_attempt") > 990.0 && p999("latency") < 20.0, "{plan}");
+    assert!(plan["healthy_amplification"].as_f64().is_some_and(|load| load < 1.02));
+}
+
+#[test]
+fn plan_of_two_policies_is_side_by_side() {
+    let (one, two) = (Temporary::new("{}"), Temporary::new(r#"{ "attempts": 5 }"#));
+    let (code, out, err) = redial(&["plan", one.path(), two.path()]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert_eq!(out.matches("gives up").count(), 2, "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+}
+
+#[test]
+fn plan_of_a_service_config_needs_a_method() {
+    let file = Temporary::new(
+        r#"{ "methodConfig": [{ "name": [{ "service": "a.B" }], "timeout": "1s",
+            "retryPolicy": { "maxAttempts": 3, "initialBackoff": "0.1s", "maxBackoff": "1s",
+            "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }] }"#,
+    );
+    let (code, _, err) = redial(&["plan", file.path()]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("--method /package.Service/Method"), "{err}");
+    assert_eq!(redial(&["plan", file.path(), "--method", "/c.D/Get"]).0, Some(1));
+    let plans = json(&["plan", file.path(), "--method", "/a.B/Get", "--json"]);
+    assert_eq!(plans["plans"][0]["deadline_seconds"].as_f64(), Some(1.0));
+    assert_eq!(plans["plans"][0]["attempts"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn plan_reports_problems_with_their_position() {
+    let file = Temporary::new("{ \"attempts\": 0 }");
+    let (code, _, err) = redial(&["plan", file.path()]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains(":1:15: attempts: 0 would never try"), "{err}");
+    let file = Temporary::new("{}");
+    let (code, _, err) = redial(&["plan", file.path(), "--latency", "fast"]);
+    assert_eq!(code, Some(2));
+    assert!(err.starts_with("--latency fast: "), "{err}");
+    assert_eq!(redial(&["plan", file.path(), "--failure-rate", "2"]).0, Some(2));
+}
+
+#[test]
+fn gallery_of_the_documentation_is_current() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/");
+    for (path, content) in redial_cli::simulate::gallery().expect("the scenarios run") {
+        let stored = std::fs::read_to_string(format!("{docs}{path}")).unwrap_or_default();
+        assert!(stored == content, "{path} is old: run `redial simulate --gallery docs`");
+    }
+}
