@@ -21,7 +21,7 @@ pub(crate) fn checks() -> Vec<CommandLine> {
     vec![CommandLine::new(&format), lints, cargo("test"), docs]
 }
 
-/// Installs DynamoDB Local and runs the test that needs it.
+/// Installs `DynamoDB` Local and runs the test that needs it.
 pub(crate) fn dynamodb(root: &Path) -> Result<Vec<CommandLine>, String> {
     let root = root.canonicalize().map_err(|problem| format!("{}: {problem}", root.display()))?;
     let folder = root.join("target/dynamodb-local").display().to_string();
