@@ -28,7 +28,7 @@
 //! | `SOCKET_NOT_AVAILABLE` | the node is not connected, its send queue is full, or the connection was lost before the request was written |
 //! | `SOCKET_CLOSED_WHILE_IN_FLIGHT` | the connection was lost after the request was written |
 //! | `CIRCUIT_BREAKER_OPEN` | the circuit breaker of the endpoint is open |
-//! | `AUTHENTICATION_ERROR`, `TLS_ERROR`, `BUCKET_ACCESS_ERROR`, `SCOPE_NOT_FOUND`, `COLLECTION_NOT_FOUND` | the request cannot be sent, and the [`TerminalState`](crate::TerminalState) says why |
+//! | `AUTHENTICATION_ERROR`, `TLS_ERROR`, `BUCKET_ACCESS_ERROR`, `SCOPE_NOT_FOUND`, `COLLECTION_NOT_FOUND` | the request cannot be sent, and the [`TerminalState`] says why |
 //! | `KV_...` | from the response ([`Response::classify`](crate::Response::classify)) |
 //! | `UNKNOWN` | the response is not one to this request |
 //!
