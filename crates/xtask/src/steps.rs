@@ -58,6 +58,7 @@ const SCENARIOS_LIVE: &[&str] = &[
     "limits",
     "generic",
     "smithy",
+    "milvus",
     "grpc-buffer",
     "grpc-hedging",
     "grpc-retry",

@@ -7,6 +7,7 @@
 mod clock;
 mod driver;
 mod grpc;
+mod milvus;
 
 use std::io;
 
@@ -41,6 +42,7 @@ pub(super) fn play(scenario: &Scenario, core: Actual) -> Live {
         Plan::Grpc(plan) if !scenario.refused => {
             grpc::play(scenario, plan.text(), plan.client(), &core)
         }
+        Plan::Milvus(plan) if !scenario.refused => milvus::play(scenario, plan.options()),
         _ => {
             let mut actual = driver::play(scenario);
             // The call log of the core level explains differences.
