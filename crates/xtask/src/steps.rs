@@ -64,6 +64,7 @@ const SCENARIOS_LIVE: &[&str] = &[
     "generic",
     "smithy",
     "couchbase",
+    "milvus",
     "grpc-buffer",
     "grpc-hedging",
     "grpc-retry",

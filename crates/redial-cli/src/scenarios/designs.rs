@@ -5,7 +5,7 @@
 pub(super) mod couchbase;
 mod generic;
 mod grpc;
-mod milvus;
+pub(super) mod milvus;
 mod smithy;
 
 use jsonc_parser::ast::Value;

@@ -8,6 +8,7 @@ mod clock;
 pub(super) mod couchbase;
 mod driver;
 mod grpc;
+mod milvus;
 
 use std::io;
 
@@ -43,6 +44,7 @@ pub(super) fn play(scenario: &Scenario, core: Actual) -> Live {
             grpc::play(scenario, plan.text(), plan.client(), &core)
         }
         Plan::Couchbase(plan) if !scenario.refused => couchbase::play(scenario, plan, core),
+        Plan::Milvus(plan) if !scenario.refused => milvus::play(scenario, plan.options()),
         _ => {
             let mut actual = driver::play(scenario);
             // The call log of the core level explains differences.

@@ -6,6 +6,7 @@
 mod couchbase;
 mod grpc;
 pub(super) mod interop;
+mod milvus;
 
 use redial::{Event, time::Ns};
 
@@ -25,12 +26,7 @@ pub(super) struct SkipReason {
 }
 
 /// All reasons of the live level. Scenarios without any of them run.
-pub(super) static SKIP_REASONS: [SkipReason; 19] = [
-    SkipReason {
-        name: "milvus",
-        reason: "its client and server do not exist yet",
-        applies: has_no_live_client,
-    },
+pub(super) static SKIP_REASONS: [SkipReason; 20] = [
     SkipReason {
         name: "couchbase: responses of different services, or to another command, in one call",
         reason: "a request goes to one service, with one command",
@@ -75,6 +71,16 @@ pub(super) static SKIP_REASONS: [SkipReason; 19] = [
         name: "times less than a microsecond apart",
         reason: "they are one instant on the paused clock",
         applies: events_too_close,
+    },
+    SkipReason {
+        name: "milvus: fractions of a millisecond",
+        reason: "tokio's timers count whole ones, and the layer has no other clock",
+        applies: milvus::has_fractions,
+    },
+    SkipReason {
+        name: "milvus: an answer exactly at the timeout, or a timeout of zero",
+        reason: "a tonic channel has its own timer for the deadline and does not poll the response first",
+        applies: milvus::answer_at_timeout,
     },
     SkipReason {
         name: "grpc: values that no request, response or server can carry",
@@ -133,10 +139,6 @@ impl std::fmt::Display for SkipReason {
 pub(super) fn skips(scenario: &Scenario, actual: &Actual) -> Option<&'static SkipReason> {
     // Refused policies are refused at every level.
     SKIP_REASONS.iter().find(|listed| !scenario.refused && (listed.applies)(scenario, actual))
-}
-
-fn has_no_live_client(scenario: &Scenario, _actual: &Actual) -> bool {
-    matches!(scenario.plan, Plan::Milvus(_))
 }
 
 fn longer_than_horizon(scenario: &Scenario, actual: &Actual) -> bool {

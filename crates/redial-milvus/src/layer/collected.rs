@@ -108,7 +108,9 @@ impl AttemptStatus {
             | TransportFailure::NotConnected => true,
             TransportFailure::LocalTimeout | TransportFailure::MaybeProcessed => false,
         };
-        let message = chain_text(&*error);
+        // The same text, whichever timer was first.
+        let message =
+            if local_timeout { DEADLINE_EXCEEDED.to_owned() } else { chain_text(&*error) };
         AttemptStatus { code, message, unsent, kind: StatusKind::Error(error), changed: false }
     }
 

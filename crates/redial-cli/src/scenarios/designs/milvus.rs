@@ -19,9 +19,10 @@ pub(super) static FIELD_NAMES: FieldNames = FieldNames {
     whole: &[],
 };
 
-const INVALID: &str = "invalid-message";
+/// The outcome of an invalid message.
+pub(in super::super) const INVALID: &str = "invalid-message";
 /// The server's message in every scenario.
-const MESSAGE: &str = "boom";
+pub(in super::super) const MESSAGE: &str = "boom";
 
 /// The client's options.
 #[derive(Debug)]
@@ -30,6 +31,10 @@ pub(in super::super) struct Plan(Options);
 impl Plan {
     pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Self> {
         reader.deserialize(value, "milvus").map(Plan)
+    }
+
+    pub(in super::super) fn options(&self) -> Options {
+        self.0
     }
 
     pub(super) fn build(&self) -> Result<AnyPolicy, Refusal> {

@@ -35,6 +35,7 @@ use network::{AttemptId, Network};
 use observation::{Ended, Observation};
 
 pub(in crate::scenarios) use application::path;
+pub(super) use network::over_pipe;
 pub(in crate::scenarios) use script::{answer, text as answer_text};
 pub(in crate::scenarios) use sizes::{PREFIX_BYTES, Sizes};
 pub(in crate::scenarios) use tcp::{TCP_TOLERANCE, play_over_tcp};

@@ -149,7 +149,7 @@ impl Drop for InFlight {
 }
 
 /// A channel to a server in memory.
-pub(super) fn over_pipe(connector: Connector) -> Channel {
+pub(in crate::scenarios::live) fn over_pipe(connector: Connector) -> Channel {
     Endpoint::from_static("http://pipe").connect_with_connector_lazy(service_fn(move |_| {
         let connector = connector.clone();
         async move { connector.connect().await.map(TokioIo::new) }
