@@ -203,11 +203,11 @@ impl<'r, 'n> Table<'r, 'n> {
     }
 
     pub(super) fn duration(&self, key: &str) -> Option<Duration> {
-        self.read(key, |reader, node, path| reader.duration(node, path))
+        self.read(key, Reader::duration)
     }
 
     pub(super) fn number(&self, key: &str) -> Option<f64> {
-        self.read(key, |reader, node, path| reader.number(node, path))
+        self.read(key, Reader::number)
     }
 
     pub(super) fn count(&self, key: &str, max: u64) -> Option<u64> {
@@ -220,6 +220,6 @@ impl<'r, 'n> Table<'r, 'n> {
     }
 
     pub(super) fn boolean(&self, key: &str) -> Option<bool> {
-        self.read(key, |reader, node, path| reader.boolean(node, path))
+        self.read(key, Reader::boolean)
     }
 }

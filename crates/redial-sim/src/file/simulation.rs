@@ -33,7 +33,7 @@ impl Reader<'_> {
             table.needs("clients", "[clients] with calls_per_second = 100", Reader::clients);
         let services =
             table.needs("services", "[[services]] with a name and a time", |it, node, path| {
-                it.each(node, path, |it, node, path| it.service(node, path))
+                it.each(node, path, Reader::service)
             });
         let names: Vec<&str> = match &services {
             Some(services) => services.iter().map(|service| service.name.as_str()).collect(),
@@ -47,7 +47,7 @@ impl Reader<'_> {
         };
         let policies =
             table.needs("policies", "[[policies]] with a name and a policy", |it, node, path| {
-                it.each(node, path, |it, node, path| it.variant(node, path))
+                it.each(node, path, Reader::variant)
             });
         let (name, about) = (text("name"), text("about"));
         let (seed, interval) = (table.count("seed", u64::MAX), table.duration("interval"));
