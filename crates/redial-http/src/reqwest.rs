@@ -1,4 +1,4 @@
-//! Requests of [reqwest](::reqwest) with retries (feature `reqwest`).
+//! Requests of reqwest with retries (feature `reqwest`).
 //!
 //! ```no_run
 //! use redial_http::RetryLayer;

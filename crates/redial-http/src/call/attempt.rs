@@ -36,8 +36,8 @@ pin_project! {
         S: Service<Req>,
         S::Response: HttpResponse,
     {
-        /// The service may not be ready. The request is taken when it is. In a box, because only retries
-        /// have this state, and a future of the first attempt is half as large without it.
+        /// The service may not be ready. The request is taken when it is. In a box: only retries have
+        /// this state, and the future of every request would have room for it.
         NotReady { service: S, request: Option<Box<Req>> },
         /// The service has been called.
         Called {
