@@ -1,5 +1,7 @@
 //! The classifier: it gives the SDK the delay that the policy has decided.
 
+use std::sync::LazyLock;
+
 use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
 use aws_smithy_runtime_api::client::retries::classifiers::{
     ClassifyRetry, RetryAction, RetryClassifierPriority, RetryReason,
@@ -42,10 +44,12 @@ impl ClassifyRetry for RetryInterceptor {
 
     /// After all classifiers of the SDK, and those of the application with a usual priority.
     fn priority(&self) -> RetryClassifierPriority {
-        let mut last = RetryClassifierPriority::transient_error_classifier();
-        for _ in 0..PRIORITY_DISTANCE {
-            last = RetryClassifierPriority::run_after(last);
-        }
-        last
+        *PRIORITY
     }
 }
+
+/// Computed once: the SDK sorts the classifiers for every call.
+static PRIORITY: LazyLock<RetryClassifierPriority> = LazyLock::new(|| {
+    let last = RetryClassifierPriority::transient_error_classifier();
+    (0..PRIORITY_DISTANCE).fold(last, |last, _| RetryClassifierPriority::run_after(last))
+});

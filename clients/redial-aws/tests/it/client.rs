@@ -61,7 +61,7 @@ async fn client_clock_skew_is_corrected_for_the_retry() {
     put(&client(service.config(), &doubling(3))).await.unwrap();
     let seen = service.seen();
     assert!(!seen[0].date.starts_with("2048"), "{}", seen[0].date);
-    assert!(seen[1].date.starts_with("20480101T1000"), "{}", seen[1].date);
+    assert!(seen[1].date.starts_with("20480101T"), "{}", seen[1].date);
 }
 
 #[tokio::test(start_paused = true)]
