@@ -61,7 +61,7 @@
 //! | which errors are retried | those that the SDK's classifiers accept, and the application's | they know the service's error codes |
 //! | attempts, delays, throttle | those of the policy | |
 //! | `RetryConfig` of the client | `max_attempts` of the policy | the SDK sends it in `amz-sdk-request`; a smaller one, of the client or an operation, still limits the attempts |
-//! | deadline | the smaller of the policy's and the SDK's `operation_timeout` | the SDK cancels the call, and no delay is waited for in vain |
+//! | deadline | the smaller of the policy's and the SDK's `operation_timeout` | the SDK cancels the call, and no delay ends after the deadline |
 //! | attempt timeout | the smaller of the policy's and the SDK's | |
 //! | idempotency | operations are taken as idempotent, as the SDK does | mark the others with [`CallOptions::not_idempotent`] |
 //! | bodies | sent again from their start if they are in memory or a file; a stream gets one attempt | half of a body is never sent as a whole |
