@@ -21,7 +21,7 @@
 //! # Ok::<(), redial_sim::Error>(())
 //! ```
 //!
-//! - [`Simulation`] describes an experiment; [`file`] reads it from TOML or JSON, and [`scenarios`]
+//! - [`Simulation`] describes an experiment; [`mod@file`] reads it from TOML or JSON, and [`scenarios`]
 //!   has ready-made ones.
 //! - [`Simulation::run`] runs it, and [`sweep`] runs many, both on all cores. The same seed gives the
 //!   same result.

@@ -110,7 +110,8 @@ pub struct Window {
     pub earliest: Option<f64>,
     /// Attempts take the median latency, and the jitter is in the middle.
     pub typical: Option<f64>,
-    /// Attempts take the 99th percentile or time out, and the jitter is the longest.
+    /// Attempts take the 99th percentile or time out, and the jitter is the longest. The deadline, for what
+    /// such a call does not reach.
     pub latest: Option<f64>,
 }
 
@@ -228,14 +229,16 @@ fn timeline(name: &str, policy: &CallPolicy, latency: &Distribution) -> PolicyPl
     let latest = play(policy, LONGEST, slowest);
     let most = [&earliest, &typical, &latest].map(|it| it.starts.len()).into_iter().max();
     let most = most.unwrap_or(0);
+    let deadline = rules.deadline.map(|deadline| deadline.as_secs_f64());
+    // An attempt that the slowest call does not reach may start until the deadline in others.
+    let is_cut = latest.starts.len() < most;
     let window = |index: usize| Window {
         earliest: earliest.starts.get(index).copied(),
         typical: typical.starts.get(index).copied(),
-        latest: latest.starts.get(index).copied(),
+        latest: latest.starts.get(index).copied().or(deadline),
     };
     let attempts = (0..most.min(ATTEMPTS_SHOWN_MAX))
         .map(|index| AttemptWindow { number: index + 1, starts: window(index) });
-    let deadline = rules.deadline.map(|deadline| deadline.as_secs_f64());
     let is_bounded = rules.attempt_timeout.is_some();
     PolicyPlan {
         name: name.to_owned(),
@@ -245,7 +248,7 @@ fn timeline(name: &str, policy: &CallPolicy, latency: &Distribution) -> PolicyPl
         gives_up_after_seconds: Window {
             earliest: earliest.end,
             typical: typical.end,
-            latest: latest.end,
+            latest: if is_cut { deadline.or(latest.end) } else { latest.end },
         },
         gives_up_because: typical.reason.map(StopReason::text),
         deadline_seconds: deadline,

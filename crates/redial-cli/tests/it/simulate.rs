@@ -152,6 +152,19 @@ fn plan_shows_attempts_success_and_load() {
 }
 
 #[test]
+fn plan_attempts_beyond_the_deadline_end_at_it() {
+    // Without jitter cut short, the third attempt would start after 0.8 s.
+    let file = Temporary::new(
+        r#"{ "attempts": 3, "backoff": {"constant": "400ms"}, "jitter": "full", "deadline": "600ms", "throttle": "none" }"#,
+    );
+    let plans = json(&["plan", file.path(), "--json", "--latency", "10ms"]);
+    let plan = &plans["plans"][0];
+    let third = &plan["attempts"][2];
+    assert_eq!((third["earliest"].as_f64(), third["latest"].as_f64()), (Some(0.0), Some(0.6)));
+    assert_eq!(plan["gives_up_after_seconds"]["latest"].as_f64(), Some(0.6));
+}
+
+#[test]
 fn plan_of_hedging_compares_the_tail() {
     let file =
         Temporary::new(r#"{ "attempts": 2, "hedge": {"delay": "10ms"}, "throttle": "none" }"#);
