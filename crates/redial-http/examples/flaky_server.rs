@@ -28,8 +28,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Sends three requests; returns the last line of the output.
 async fn run() -> Result<String, Box<dyn std::error::Error>> {
     let (address, requests) = serve().await?;
-    // Only because this example builds reqwest without a default for TLS.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build()?;
     let retries = RetryLayer::new(&API);
 

@@ -59,8 +59,6 @@ impl Drop for Running {
 }
 
 fn client(http2: bool) -> reqwest::Client {
-    // Once per process; later calls find it installed.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder().no_proxy().retry(reqwest::retry::never());
     if http2 { builder.http2_prior_knowledge() } else { builder }.build().unwrap()
 }

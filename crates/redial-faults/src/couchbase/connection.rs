@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::frames::{self, Reply, Request};
-use super::record::RequestOutcome;
+use super::record::{RequestOutcome, RequestRecord};
 use super::scram::{Exchange, Mechanism};
 use super::script::{Answer, AnswerAction};
 use super::state::{Arrived, Shared};
@@ -35,6 +35,9 @@ enum Output {
     Bytes(Vec<u8>),
     Close,
 }
+
+/// An output, and the request that it answers, if the hook has to be called.
+type Answered = (Output, Option<RequestRecord>);
 
 /// Serves a connection until it ends.
 pub(super) async fn serve<S>(stream: S, node: usize, connection: usize, shared: Arc<Shared>)
@@ -71,11 +74,17 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (reader, mut writer) = tokio::io::split(stream);
-    let (replies, mut outputs) = mpsc::channel(REPLIES_MAX);
+    let (replies, mut outputs) = mpsc::channel::<Answered>(REPLIES_MAX);
     let written = async {
-        while let Some(Output::Bytes(bytes)) = outputs.recv().await {
+        while let Some((output, answered)) = outputs.recv().await {
+            let Output::Bytes(bytes) = output else {
+                writer.shutdown().await?;
+                shared.answered(answered.as_ref());
+                return Ok(());
+            };
             writer.write_all(&bytes).await?;
             writer.flush().await?;
+            shared.answered(answered.as_ref());
         }
         writer.shutdown().await
     };
@@ -99,7 +108,7 @@ struct Session<'a> {
     shared: &'a Arc<Shared>,
     node: usize,
     connection: usize,
-    replies: mpsc::Sender<Output>,
+    replies: mpsc::Sender<Answered>,
     phase: Phase,
 }
 
@@ -132,12 +141,12 @@ impl Session<'_> {
             0xfe => Reply::value(self.shared.lock().error_map()),
             _ => return self.answer(request).await,
         };
-        self.send(reply.encode(request.opcode, opaque)).await;
+        self.send(reply.encode(request.opcode, opaque), None).await;
     }
 
-    async fn send(&self, bytes: Vec<u8>) {
+    async fn send(&self, bytes: Vec<u8>, answered: Option<RequestRecord>) {
         // The writer ends with the connection.
-        let _ = self.replies.send(Output::Bytes(bytes)).await;
+        let _ = self.replies.send((Output::Bytes(bytes), answered)).await;
     }
 
     fn hello(&mut self, request: &Request) -> Reply {
@@ -216,8 +225,8 @@ impl Session<'_> {
         let at = Instant::now();
         let arrived = Arrived { request: &request, at, node, connection };
         if let Some(refused) = self.refusal(&request) {
-            shared.record(&arrived, RequestOutcome::Status(refused.status));
-            return self.send(refused.encode(request.opcode, request.opaque)).await;
+            let answered = shared.record(&arrived, RequestOutcome::Status(refused.status));
+            return self.send(refused.encode(request.opcode, request.opaque), answered).await;
         }
         let answer = shared.lock().next_answer(&frames::command(request.opcode));
         let Answer { after, action, .. } = answer;
@@ -228,10 +237,11 @@ impl Session<'_> {
             }
             let arrived = Arrived { request: &request, at, node, connection };
             let (outcome, output) = play(&action, &request, &shared);
-            shared.record(&arrived, outcome);
-            if let Some(output) = output {
+            let answered = shared.record(&arrived, outcome);
+            match output {
                 // The writer ends with the connection.
-                let _ = replies.send(output).await;
+                Some(output) => drop(replies.send((output, answered)).await),
+                None => shared.answered(answered.as_ref()),
             }
         };
         if after.is_zero() {

@@ -43,7 +43,7 @@ impl Server {
         self
     }
 
-    /// Calls a hook for each request, when it is answered.
+    /// Calls a hook for each request, once its answer has been written.
     #[must_use]
     pub fn on_request(mut self, hook: impl Fn(&RequestRecord) + Send + Sync + 'static) -> Self {
         self.on_request = Some(Box::new(hook));

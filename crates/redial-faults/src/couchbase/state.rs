@@ -94,7 +94,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn record(&self, request: &Arrived<'_>, outcome: RequestOutcome) {
+    /// Records a request. Returns it if there is a hook, for [`answered`](Shared::answered).
+    pub(super) fn record(
+        &self,
+        request: &Arrived<'_>,
+        outcome: RequestOutcome,
+    ) -> Option<RequestRecord> {
         let record = RequestRecord {
             at: request.at.duration_since(self.started),
             node: request.node,
@@ -104,13 +109,19 @@ impl Shared {
             vbucket: request.request.vbucket,
             outcome,
         };
-        if let Some(hook) = &self.on_request {
-            hook(&record);
-        }
+        let answered = self.on_request.is_some().then(|| record.clone());
         let mut state = self.lock();
         state.requests += 1;
         if state.records.len() < REQUESTS_KEPT {
             state.records.push(record);
+        }
+        answered
+    }
+
+    /// Calls the hook for a request whose answer has been written.
+    pub(super) fn answered(&self, request: Option<&RequestRecord>) {
+        if let (Some(hook), Some(request)) = (&self.on_request, request) {
+            hook(request);
         }
     }
 }

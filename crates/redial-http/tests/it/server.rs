@@ -199,8 +199,6 @@ pub(crate) fn client() -> reqwest::Client {
 
 /// A client with the retries that reqwest makes by default.
 pub(crate) fn with_own_retries() -> reqwest::ClientBuilder {
-    // Once per process; later calls find it installed.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy()
 }
 
