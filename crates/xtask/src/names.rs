@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 /// The folders with tests; missing ones are ignored.
-const TEST_FOLDERS: &[&str] = &["crates", "clients", "fuzz"];
+const TEST_FOLDERS: &[&str] = &["checks", "crates", "clients", "fuzz"];
 
 /// The folders with scenarios: the shared ones, and those of `docs/decisions.md`.
 const SCENARIO_FOLDERS: &[&str] = &["scenarios", "crates/redial-cli/tests/decisions"];
