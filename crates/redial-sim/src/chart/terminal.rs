@@ -125,10 +125,11 @@ mod tests {
     #[test]
     fn terminal_canvas_draws_a_rising_line() {
         let mut canvas = Canvas::new(2, 1);
+        // Each value is joined to the one before.
         canvas.line(&[0.0, 1.0, 2.0, 3.0], 3.0, 0);
-        assert_eq!(canvas.row(0, Style::plain(80)), "⡠⠊");
+        assert_eq!(canvas.row(0, Style::plain(80)), "⣠⠞");
         let coloured = canvas.row(0, Style::coloured(80));
-        assert!(coloured.contains("\u{1b}[31m⡠\u{1b}[0m"), "{coloured:?}");
+        assert!(coloured.contains("\u{1b}[31m⣠\u{1b}[0m"), "{coloured:?}");
     }
 
     #[test]
