@@ -26,7 +26,7 @@ async fn topology_in_not_my_vbucket_body_leads_to_the_right_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn topology_is_polled_and_failed_polls_are_not_retried() {
+async fn topology_is_polled_at_its_interval() {
     let server = serve(Script::new().nodes(2));
     let client = Client::open(options(&server).config_poll_interval(s(1)));
     client.wait_until_ready(s(1)).await.unwrap();
