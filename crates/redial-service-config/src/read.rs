@@ -4,10 +4,10 @@
 //! early only if the text is not JSON or has duplicate keys.
 
 mod choices;
+mod did_you_mean;
 mod duration;
 mod entry;
 mod fields;
-mod nearest;
 mod policy;
 mod reader;
 mod warnings;
@@ -15,8 +15,8 @@ mod warnings;
 use jsonc_parser::ast::Value;
 
 pub(crate) use self::choices::{records, select};
-use self::nearest::nearest;
-use self::reader::{Path, ROOT, Reader, THROTTLING, did_you_mean, range};
+use self::did_you_mean::{did_you_mean, nearest};
+use self::reader::{Path, ROOT, Reader, THROTTLING, range};
 use crate::config::{Inner, LoadBalancing};
 use crate::json::{self, Decimal};
 use crate::{ClientOptions, Problems, RetryThrottling, Rule};

@@ -174,7 +174,7 @@ impl Problems {
             for (caller, _) in &variant.callers {
                 if caller != CLIENTS && !services.contains(&caller.as_str()) {
                     let known =
-                        crate::suggest::known(caller, &[&[CLIENTS], &services[..]].concat());
+                        crate::did_you_mean::known(caller, &[&[CLIENTS], &services[..]].concat());
                     let path = format!("policies[{index}].callers.{caller}");
                     self.add(path, format!("no caller has this name; {known}"));
                 }

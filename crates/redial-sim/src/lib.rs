@@ -40,6 +40,7 @@
 mod call_policy;
 pub mod chart;
 mod check;
+mod did_you_mean;
 mod distribution;
 mod engine;
 mod error;
@@ -52,7 +53,6 @@ mod recovery;
 mod report;
 mod run;
 pub mod scenarios;
-mod suggest;
 mod verdict;
 
 pub use call_policy::{CallPolicy, ThrottleSpec, UsesStrategy};

@@ -103,7 +103,7 @@ pub use self::hint_max::HintMaxConfig;
 use self::policy_fields::PolicyFields;
 pub use self::to_config::NotWritableError;
 pub use crate::any_policy::AnyPolicy;
-use crate::bucket_options::{BucketOptions, CostOptions};
+use crate::cost_bucket_options::{BucketOptions, CostOptions};
 use crate::policy::{Hedged, Policy};
 use crate::policy_name::PolicyName;
 use crate::throttle::Handle;

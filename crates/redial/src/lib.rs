@@ -239,13 +239,13 @@ mod any_policy;
 mod attempt;
 mod blocking;
 mod borrowing;
-mod bucket_options;
 mod builder;
 pub mod call_log;
 pub mod classify;
 mod clock;
 #[cfg(feature = "serde")]
 pub mod config;
+mod cost_bucket_options;
 mod delays;
 mod draws;
 mod driver;

@@ -35,7 +35,7 @@
 //!
 //! Implement [`Bucket`] for a throttle of your own.
 
-pub use crate::bucket_options::{BucketOptions, CostOptions};
+pub use crate::cost_bucket_options::{BucketOptions, CostOptions};
 pub use crate::keyed_budgets::KeyedBudgets;
 pub use crate::with_budget::WithBudget;
 pub use redial_core::throttle::{

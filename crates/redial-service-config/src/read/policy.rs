@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::code::Code;
 use jsonc_parser::ast::Value;
 
+use super::did_you_mean::{did_you_mean, nearest};
 use super::fields::{self, LowerBound};
-use super::nearest::nearest;
-use super::reader::{Fields, HEDGING, Path, RETRY, Reader, did_you_mean, range, shown};
+use super::reader::{Fields, HEDGING, Path, RETRY, Reader, range, shown};
 use crate::json::Decimal;
 use crate::{Codes, HedgingPolicy, RetryPolicy, Rule, Severity};
 

@@ -8,7 +8,7 @@ use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 
 use super::PROBLEMS_MAX;
-use super::nearest::nearest;
+use super::did_you_mean::{did_you_mean, nearest};
 use crate::json::Position;
 use crate::{Problem, Problems, Rule, Severity};
 
@@ -358,8 +358,4 @@ impl<'v> Fields<'v> {
 /// The byte range of a value or name.
 pub(super) fn range(of: &impl Ranged) -> Range<usize> {
     of.start()..of.end()
-}
-
-pub(super) fn did_you_mean(name: &str) -> String {
-    format!("did you mean {name:?}?")
 }

@@ -8,7 +8,7 @@ use redial_service_config::ServiceConfig;
 use super::reader::{Reader, Table};
 use super::tree::{Node, Value};
 use super::{Format, parse_policy};
-use crate::{CallPolicy, suggest};
+use crate::{CallPolicy, did_you_mean};
 
 /// The keys that name a policy.
 pub(super) const SOURCES: [&str; 5] =
@@ -145,5 +145,5 @@ fn search(node: &Node, name: &str) -> Option<Range<usize>> {
 fn unknown_field(error: &str) -> Option<String> {
     let (field, names) = error.strip_prefix("unknown field `")?.split_once("`, expected ")?;
     let names: Vec<&str> = names.split('`').skip(1).step_by(2).collect();
-    Some(format!("unknown key {field:?}; {}", suggest::known(field, &names)))
+    Some(format!("unknown key {field:?}; {}", did_you_mean::known(field, &names)))
 }

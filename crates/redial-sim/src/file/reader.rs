@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::tree::{Key, Node, Value};
 use super::{OpenFile, PROBLEMS_MAX};
-use crate::suggest;
+use crate::did_you_mean;
 
 /// A problem before its line is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl<'o> Reader<'o> {
         let table = Table { reader: self, node, path: path.to_owned() };
         for (index, (Key { name, range }, _)) in entries.iter().enumerate() {
             if !keys.contains(&name.as_str()) {
-                let text = format!("unknown key; {}", suggest::known(name, keys));
+                let text = format!("unknown key; {}", did_you_mean::known(name, keys));
                 self.problem_at(range.clone(), &table.at(name), text);
             } else if entries[..index].iter().any(|(key, _)| key.name == *name) {
                 let text = "the key is there twice; remove one";
@@ -157,7 +157,7 @@ impl<'o> Reader<'o> {
         };
         let found = choices.iter().find(|(name, _)| name == text).map(|(_, value)| *value);
         if found.is_none() {
-            let text = format!("{text:?} is not known; {}", suggest::known(text, &names));
+            let text = format!("{text:?} is not known; {}", did_you_mean::known(text, &names));
             self.problem(node, path, text);
         }
         found

@@ -3,11 +3,11 @@
 use super::policy::SOURCES;
 use super::reader::{Reader, Table};
 use super::tree::{Node, Value};
+use crate::did_you_mean;
 use crate::model::{
     Balancing, BudgetScope, Clients, Disturbance, Effect, Load, NestedRetries, Service, Simulation,
     SlowServers, Variant,
 };
-use crate::suggest;
 
 const ROOT: [&str; 9] = [
     "name",
@@ -193,7 +193,7 @@ impl Reader<'_> {
                 let name = self.text(node, path, "the name of a service")?;
                 let found = services.iter().position(|service| *service == name);
                 if found.is_none() && !services.is_empty() {
-                    let known = suggest::known(name, services);
+                    let known = did_you_mean::known(name, services);
                     self.problem(node, path, format!("no service is called {name:?}; {known}"));
                 }
                 found

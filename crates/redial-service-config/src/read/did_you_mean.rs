@@ -22,6 +22,10 @@ pub(super) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) 
         .map(|(_, known)| known)
 }
 
+pub(super) fn did_you_mean(name: &str) -> String {
+    format!("did you mean {name:?}?")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
