@@ -9,8 +9,9 @@
 //!
 //! - An **operation** is a closure that returns a `Result`, or a future of one.
 //! - A **policy** is an immutable value, usually a `static`: attempts, backoff, jitter, deadline and
-//!   throttle. A contradiction in it is a compile error in a `static`. At run time,
-//!   [`build`](Builder::build) panics and [`try_build`](Builder::try_build) returns an error.
+//!   throttle. A mistake in it, such as zero attempts, is a compile error if the policy is a `static`. For
+//!   values known at run time, [`try_build`](Builder::try_build) returns an error; [`build`](Builder::build)
+//!   panics.
 //! - The **classification** states which errors are worth a retry. Nothing is retried without it.
 //!
 //! Related crates:
@@ -20,8 +21,9 @@
 //! - AWS: `redial-aws` runs policies inside the clients of the AWS SDK; `redial-smithy` applies the standard
 //!   retry mode of the AWS SDKs to your own calls.
 //! - HTTP: `redial-http` is a tower layer for reqwest, hyper and any HTTP service, with `Retry-After`,
-//!   idempotency rules and a retry budget per host. [`docs/coming-from.md`][coming-from] compares the
-//!   options of other libraries.
+//!   idempotency rules and a retry budget per host.
+//!
+//! If you know another library or system, [`docs/coming-from.md`][coming-from] has the names of its options here.
 //!
 //! # A tour
 //!
@@ -31,8 +33,8 @@
 //! use redial::{Policy, ms, s};
 //! use std::io;
 //!
-//! // Random delays of up to 100 ms, 200 ms, 400 ms and 800 ms (full jitter) between five attempts, within 10 s.
-//! static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).deadline(s(10)).build();
+//! // Random delays of up to 100 ms, 200 ms, 400 ms and 500 ms (full jitter) between five attempts, within 10 s.
+//! static FETCH: Policy = Policy::exponential(ms(100)).cap(ms(500)).attempts(5).deadline(s(10)).build();
 //!
 //! fn is_transient(error: &io::Error) -> bool {
 //!     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::TimedOut)
@@ -93,7 +95,7 @@
 //! let receipt = SEND
 //!     .retry(|| send())
 //!     .when(failure)
-//!     .not_idempotent() // retried only if the request was not sent
+//!     .not_idempotent() // retries only what provably did not run: here Refused, and not Busy
 //!     .attempts(4)
 //!     .notify(|error, delay| eprintln!("{error:?}, next attempt in {delay:?}"))
 //!     .call();
@@ -133,7 +135,7 @@
 //! | retry attempts that time out | [`Builder::retry_timeouts`] |
 //! | reconnect without end | [`Builder::forever`], [`Builder::reset_after`] |
 //! | use the delays in a loop of your own | [`Policy::delays`] |
-//! | decide inside a library that has its own loop and timers | [`external`] |
+//! | let a client library that has its own retry loop ask a policy for each decision | [`external`] |
 //! | read a policy from JSON or TOML | `config` (feature `serde`) |
 //! | count calls, retries and stop reasons for a dashboard | `metrics` (feature `metrics`) |
 //! | record everything that a call did, and replay it | [`CallLog`] |
@@ -146,10 +148,10 @@
 //! | attempts | 3, including the first | covers a dropped connection or a brief overload: the two delays add up to at most 300 ms. Raise it to outlast a restart |
 //! | backoff | exponential: 100 ms, doubled, at most 20 s | fast at first, and soon gentle to the server |
 //! | jitter | full; none for [`Policy::constant`] and [`Policy::table`] | spreads out clients that failed at the same time (thundering herd) |
-//! | retry budget | a reserve of 10 retries, and 1 more per 10 successes and per second; one budget per `static` policy, or per line that calls [`retry`] | prevents retry storms against an overloaded server |
+//! | retry budget | a reserve of 10 retries; it earns back 1 per second, and 1 per 10 successful calls. One budget per `static` policy, or per line that calls [`retry`] | prevents retry storms against an overloaded server |
 //! | deadline, attempt timeout, limits | none | only the caller knows them |
-//! | attempts that time out | end the call | they may have run: use [`Builder::retry_timeouts`] |
-//! | longest hint of a server | 60 s; a longer one ends the call | a server must not hold a caller for hours: see [`Builder::hint_max`] |
+//! | attempts that [`attempt_timeout`](Builder::attempt_timeout) cuts off | end the call | they have no error that `when` could judge, and may have run: [`Builder::retry_timeouts`] retries them. A timeout error that the operation returns is judged by `when` like any other |
+//! | longest delay that a server may ask for (`retry_after`) | 60 s; a longer one ends the call | a server must not hold a caller for hours: see [`Builder::hint_max`] |
 //! | idempotency | the operation is taken as idempotent | mark the others with [`Retry::not_idempotent`] |
 //! | retried errors | none | a retry that is not safe must not happen by default: use [`Retry::when`] |
 //!
@@ -179,7 +181,7 @@
 //!
 //! | the compiler reports | cause and fix |
 //! | --- | --- |
-//! | `Retry<'_, CallWhenToSayWhichErrorsAreRetried, ..>` or, after `.until(..)` in a narrow terminal, `Retry<'_, ..., ..., ..., ...>` is not a future | no classification: add `.when(..)` |
+//! | `Retry<'_, CallWhenToSayWhichErrorsAreRetried, ..>` or, after `.until(..)` in a terminal of 80 columns, `Retry<'_, ..., ..., ..., ...>` is not a future | no classification: add `.when(..)` |
 //! | `Retry<'_, Hooked<..., ...>, ..., ..., ...>` is not a future | the same after `.notify(..)` or `.record_errors()`: add `.when(..)` |
 //! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: use `.call()`, or make it `async` |
 //! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: use `.await` |
@@ -193,7 +195,7 @@
 //! | expected `Result<_, E>`, found `Result<_, Error<E>>` | a call returns [`Error`] around the operation's error: use `?` or `map_err` |
 //! | `?` couldn't convert the error to `MyError` | implement `From<redial::Error<..>>`: see [`Error`] |
 //! | `?` couldn't convert the error: `std::error::Error` is not satisfied | the operation's error does not implement it: use [`Error::boxed`] |
-//! | `?` couldn't convert the error: `..: Send` or `..: Sync` is not satisfied | the error keeps a rejected value that is not `Send` or `Sync`: use [`Error::map_value`] |
+//! | `?` couldn't convert the error: `..: Send` or `..: Sync` is not satisfied | the error holds a value that `classify` rejected, and that value is not `Send` or `Sync`: use [`Error::map_value`] |
 //! | `spawn`, `JoinSet`, `join_all`, `FuturesUnordered`: `Retry<..>` is not a future | only `.await`, `join!`, `select!` and `timeout` convert it: pass `.into_future()` |
 //! | no method `call` for `Retry<'_, Chain<{closure}>, ..>`, or it is not a future | the closure of `classify` needs its types: `\|result: &Result<T, E>\| ..` |
 //! | type annotations needed for `&_`, at `when` | the operation does not fix its error type: write `Ok::<_, MyError>(..)`. In a tower layer, annotate the closure: `\|error: &MyError\| ..` |
@@ -215,16 +217,17 @@
 //!
 //! # Performance
 //!
-//! The fast path is an async call of [`retry`] or [`Policy::retry`] that succeeds at its first poll. It
-//! allocates nothing, takes no lock, arms no timer and reads no clock, unless it has a deadline or an
-//! option such as a call log or a report, or a `tracing` subscriber for its events, or metrics are enabled. A call that waits for
-//! I/O under its policy's deadline adds one allocation and one timer. Nothing is spawned: dropping the
-//! future cancels the call.
+//! An async call of [`retry`] or [`Policy::retry`] that succeeds at its first poll allocates nothing, takes no
+//! lock, arms no timer and reads no clock. A deadline adds a clock read, and one allocation and one timer if
+//! the call waits for I/O. Call logs, reports, `tracing` subscribers and metrics cost extra. Nothing is spawned:
+//! dropping the future cancels the call.
 //!
 //! # Decisions
 //!
-//! References such as `decision P9` point to [`docs/decisions.md`][decisions]. It lists the cases that
-//! the underlying designs leave open, the behaviour of this crate, and the test for it.
+//! The rules come from five public designs: gRPC A6, the standard retry strategy of the AWS SDKs, Couchbase's
+//! RFC 49, the Milvus client's interceptor and an architecture decision record on bounded retry time. References
+//! such as `decision P9` point to [`docs/decisions.md`][decisions], which lists what these designs leave open,
+//! what this crate does, and the test for it.
 //!
 //! [backon]: https://github.com/redial-rs/redial/blob/main/docs/moving/backon.md
 //! [cookbook]: https://github.com/redial-rs/redial/blob/main/docs/cookbook.md
