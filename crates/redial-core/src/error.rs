@@ -10,6 +10,8 @@ pub enum PolicyError {
     NoAttempt,
     /// Unlimited attempts without a deadline or limit that ends them.
     Unlimited,
+    /// Retries without end, without a delay and without a throttle.
+    ForeverWithoutDelay,
     /// A factor that is not above 0.
     Factor,
     /// A table without entries.
@@ -87,6 +89,7 @@ impl PolicyError {
         match self {
             PolicyError::NoAttempt
             | PolicyError::Unlimited
+            | PolicyError::ForeverWithoutDelay
             | PolicyError::HedgeAttempts
             | PolicyError::AttemptsAboveReserve => "attempts",
             PolicyError::Factor => "backoff.exponential.factor",
@@ -130,6 +133,9 @@ impl PolicyError {
             PolicyError::NoAttempt => "attempts: 0 would never try; write 1 for a single attempt",
             PolicyError::Unlimited => {
                 "attempts: unlimited attempts would never end; add a deadline or a limit that the delays will reach, or write forever"
+            }
+            PolicyError::ForeverWithoutDelay => {
+                "attempts: retries without end and without a delay would never pause; add a backoff, or name a throttle"
             }
             PolicyError::Factor => {
                 "backoff.exponential.factor: must be a number above 0; write 2 to double, 1 for a constant delay"

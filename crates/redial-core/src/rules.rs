@@ -244,6 +244,12 @@ impl Rules {
         None
     }
 
+    /// Whether attempts are unlimited by name: [`forever`](Rules::forever), and no maximum.
+    #[must_use]
+    pub const fn never_gives_up(&self) -> bool {
+        self.forever && self.attempts.is_none()
+    }
+
     /// The first contradiction, without a table or function for [`Backoff::Own`].
     pub(crate) const fn problem_without_custom_backoff(&self) -> Option<PolicyError> {
         match self.backoff {

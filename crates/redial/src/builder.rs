@@ -207,7 +207,8 @@ impl<P> Builder<P> {
             panic!("{}", problem.text());
         }
         let core = redial_core::Policy::new(self.rules);
-        Policy { core, handle: self.throttle.handle(), strategy: None, name: self.policy_name() }
+        let handle = if self.has_no_budget() { Handle::None } else { self.throttle.handle() };
+        Policy { core, handle, strategy: None, name: self.policy_name() }
     }
 
     fn try_build_policy(self) -> Result<Policy, PolicyError> {
@@ -235,6 +236,9 @@ impl<P> Builder<P> {
         if self.checks_cap && self.rules.backoff.first() > self.rules.backoff.cap() {
             return Some(PolicyError::FirstAboveCap);
         }
+        if self.has_no_budget() && matches!(self.rules.backoff, Backoff::Constant(Duration::ZERO)) {
+            return Some(PolicyError::ForeverWithoutDelay);
+        }
         match (self.throttle.0, self.rules.attempts) {
             (StaticThrottle::Budget(budget), Some(attempts))
                 if !budget.pays_for(attempts.saturating_sub(1)) =>
@@ -249,9 +253,16 @@ impl<P> Builder<P> {
         self.problem().map_or(Ok(()), Err)
     }
 
+    /// Whether the call never gives up and no throttle was named: an empty budget would end it.
+    const fn has_no_budget(&self) -> bool {
+        self.is_default_throttle && self.rules.never_gives_up()
+    }
+
     /// The throttle of a policy that is made at run time: its own budget, unless one was named.
     fn handle(&self) -> Handle {
-        if self.is_default_throttle {
+        if self.has_no_budget() {
+            Handle::None
+        } else if self.is_default_throttle {
             Handle::Own(Arc::new(RetryBudget::standard()))
         } else {
             self.throttle.handle()
@@ -288,9 +299,9 @@ impl Builder<Policy> {
         self
     }
 
-    /// Retries without end: no maximum number of attempts, and no deadline or limit is needed. The retry
-    /// budget still applies, so a backoff that is shorter than a second on average ends with `throttled`
-    /// when the default budget is spent.
+    /// Retries without end: no maximum number of attempts, and no deadline or limit is needed. Such a call
+    /// has no retry budget unless you name one ([`Builder::throttle`]), because an empty budget would end it.
+    /// What limits the load is its backoff, so a constant delay of zero is an error.
     ///
     /// For a loop that reconnects, add [`Builder::reset_after`].
     ///

@@ -47,7 +47,7 @@
 //! | --- | --- | --- |
 //! | `preset` | a name of [`presets`](crate::presets): `"limits"` | the defaults of this table; with a preset, the preset supplies every absent key, its throttle included |
 //! | `name` | text, for logs and metrics | unnamed |
-//! | `attempts` | a number that includes the first; `"unlimited"`, which needs a deadline or a limit; `"forever"`, which needs none | 3 |
+//! | `attempts` | a number that includes the first; `"unlimited"`, which needs a deadline or a limit; `"forever"`, which needs none and has no retry budget unless `throttle` names one | 3 |
 //! | `backoff` | `{"constant": "100ms"}`; `{"arithmetic": {"first", "step", "cap"}}`; `{"exponential": {"first", "factor", "cap"}}`; `{"fibonacci": {"first", "cap"}}`; `{"table": ["1ms", "10ms"]}`. A `cap` is optional | exponential, 100 ms doubled up to 20 s |
 //! | `jitter` | `"none"`, `"full"`, `"half"`, `"equal"`, `{"proportional": 0.2}`, `"decorrelated"` | `"full"`; `"none"` for the backoffs `constant` and `table` |
 //! | `limits` | `{"soft", "hard", "over": "drop" or "truncate", "under": "leave" or "fill", "measure": "delays" or "elapsed"}` | none |
@@ -92,7 +92,7 @@ use redial_core::throttle::{
     Bucket, CostBucket, CostBucketConfig, RetryBudget, TokenBucket, WhenEmpty,
 };
 use redial_core::{
-    AttemptTimeoutAction, DeadlineAction, HintRule, Jitter, Limits, PolicyError, Rules,
+    AttemptTimeoutAction, Backoff, DeadlineAction, HintRule, Jitter, Limits, PolicyError, Rules,
 };
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
@@ -320,6 +320,11 @@ impl PolicyConfig {
         };
         let core = self.backoff.policy(rules)?;
         let handle = match self.throttle {
+            // As in the builder: an empty budget would end a call that never gives up.
+            None if core.rules().never_gives_up() => match core.rules().backoff {
+                Backoff::Constant(Duration::ZERO) => return Err(PolicyError::ForeverWithoutDelay),
+                _ => Handle::None,
+            },
             None => Handle::Own(Arc::new(RetryBudget::standard())),
             Some(throttle) => throttle.handle()?,
         };

@@ -110,6 +110,28 @@ impl<K> KeyedBudgets<K> {
         self.len() == 0
     }
 
+    /// Fills the budgets of all keys: by hand in an incident, or for a test
+    /// ([`FreshBudgets::and`](crate::testing::FreshBudgets::and)).
+    ///
+    /// ```
+    /// use redial::throttle::KeyedBudgets;
+    /// use redial::{Policy, ms};
+    ///
+    /// static CALL: Policy = Policy::constant(ms(1)).attempts(3).build();
+    /// static TENANTS: KeyedBudgets<u64> = KeyedBudgets::new(100);
+    ///
+    /// let call = || CALL.retry(|| Err::<(), _>("busy")).when(|_| true).with_budget(TENANTS.get(&7));
+    /// for _ in 0..6 {
+    ///     let _ = call().call();
+    /// }
+    /// assert_eq!(call().call().unwrap_err().attempts(), 1);
+    /// TENANTS.refill();
+    /// assert_eq!(call().call().unwrap_err().attempts(), 3);
+    /// ```
+    pub fn refill(&self) {
+        self.lock().by_key.values().for_each(|(budget, _)| budget.refill());
+    }
+
     fn lock(&self) -> MutexGuard<'_, Budgets<K>> {
         // A panic of `K::cmp` or `K::clone` loses at most the order of use of one key.
         self.budgets.lock().unwrap_or_else(PoisonError::into_inner)

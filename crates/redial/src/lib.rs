@@ -157,12 +157,14 @@
 //!
 //! # What can go wrong
 //!
-//! - **A call gives up with `throttled` although the server has recovered.** The retry budget is empty:
+//! - **A call gives up with "the retry budget is spent" ([`StopReason::Throttled`], `throttled` in logs)
+//!   although the server has recovered.** The retry budget is empty:
 //!   many calls failed before this one. It refills with successes and by one per second; [`throttle`]
 //!   explains how to size it.
-//! - **A call with many attempts and short delays gives up with `throttled`.** The default budget allows 10
-//!   retries at once and one per second after that. Use longer delays, a larger budget or
-//!   [`Throttle::none`]. Waiting for a value ([`Retry::until`]) is free.
+//! - **A call with many attempts and short delays ends that way.** The default budget allows 10 retries at
+//!   once and one per second after that. Use longer delays, a larger budget, or [`Throttle::none`] where a
+//!   deadline and the delays bound the load: a pool that connects at start-up, a poller. Waiting for a value
+//!   ([`Retry::until`]) does not use the budget, and [`Builder::forever`] has none.
 //! - **Tests fail with `throttled` although each of them passes alone.** They share the budget of a `static`
 //!   policy: use [`testing::fresh_budgets`].
 //! - **An operation ran twice.** It was retried after a failure that left open whether the server had
@@ -194,9 +196,18 @@
 //! | `Result<..>` is not a future, in `retry_on` | a blocking closure can borrow by itself: use [`Policy::retry`] |
 //! | expected `Result<_, E>`, found `Result<_, Error<E>>` | a call returns [`Error`] around the operation's error: use `?` or `map_err` |
 //! | `?` couldn't convert the error to `MyError` | implement `From<redial::Error<..>>`: see [`Error`] |
-//! | `?` couldn't convert the error: `std::error::Error` is not satisfied | the operation's error does not implement it: use [`Error::boxed`] |
+//! | `?` couldn't convert the error: `std::error::Error` is not satisfied, or `dyn Error + Send + Sync: Sized` is not | the operation's error does not implement it: use `.map_err(redial::Error::boxed)` |
+//! | the method `context` (`with_context`) exists for `Result<.., redial::Error<anyhow::Error>>`, but its trait bounds were not satisfied | the same: `.map_err(redial::Error::boxed)` before `.context(..)` |
+//! | type annotations needed: cannot infer type of the type parameter `E` declared on the enum `Result`, at `Ok(())` | after an `impl From<redial::Error<..>>` for your error, `?` has two conversions: write `Ok::<_, MyError>(())` |
+//! | `match` arms have incompatible types, `bool` and `Option<Failure>`, in `when` | all arms return `Option<Failure>`, `None` for an error that is not retried. Do not use `is_some`: it loses the server's delay |
 //! | `?` couldn't convert the error: `..: Send` or `..: Sync` is not satisfied | the error holds a value that `classify` rejected, and that value is not `Send` or `Sync`: use [`Error::map_value`] |
-//! | `spawn`, `JoinSet`, `join_all`, `FuturesUnordered`: `Retry<..>` is not a future | only `.await`, `join!`, `select!` and `timeout` convert it: pass `.into_future()` |
+//! | `spawn`, `JoinSet`, `join_all`, `FuturesUnordered`, `pin!`, or a function that returns `impl Future`: `Retry<..>` is not a future | only `.await`, `join!`, `select!` and `timeout` convert it: pass `.into_future()` |
+//! | temporary value dropped while borrowed, in `spawn` or `select!` | the policy is a `const`: make it a `static`, or a `LazyLock<Policy>` for run-time values |
+//! | `BorrowingRetry<..>` is not a future | `retry_on` without classification: end it with `.when(..)` |
+//! | no method `notify` found for opaque type `impl Future` | in `retry_on`, options come before `.when(..)` |
+//! | type annotations needed, at `\|conn\|` in `retry_on` | the closure is not `async`: write `async \|conn\| ..` |
+//! | no method `cap` (`attempts`, ..) for `Policy`, or no method `retry` for `Builder<..>` | settings belong to the builder, calls to the policy: `.build()` lies between |
+//! | the trait `Sleeper` is not implemented for a closure or function | implement it for a type of your own: see [`Sleeper`] |
 //! | no method `call` for `Retry<'_, Chain<{closure}>, ..>`, or it is not a future | the closure of `classify` needs its types: `\|result: &Result<T, E>\| ..` |
 //! | type annotations needed for `&_`, at `when` | the operation does not fix its error type: write `Ok::<_, MyError>(..)`. In a tower layer, annotate the closure: `\|error: &MyError\| ..` |
 //! | type mismatch in closure arguments, at `when` or `notify` | the closure takes `&E`, the error that the operation returns; `notify` also takes the `Duration` |

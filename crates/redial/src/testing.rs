@@ -77,7 +77,7 @@ mod script;
 mod scripted_call;
 
 pub use clock::{Clock, Sleep, block_on};
-pub use fresh_budgets::{FreshBudgets, fresh_budgets};
+pub use fresh_budgets::{FreshBudgets, Refill, fresh_budgets};
 pub use play::Play;
 pub use played::{CallEnd, Played};
 pub use script::{

@@ -134,13 +134,22 @@ fn delays_use_the_draws_of_a_test_and_the_hints_of_failures() {
 }
 
 #[test]
-fn forever_needs_no_deadline_and_keeps_the_budget() {
-    let policy = Policy::immediate().forever().build();
-    let error =
-        policy.retry(|| Err::<(), _>(())).when(|()| true).call().expect_err("it is throttled");
-    // In real time: a slow machine adds one for each second.
-    assert_eq!(error.stop_reason(), StopReason::Throttled);
-    assert!((11..30).contains(&error.attempts()), "{error:?}");
+fn forever_needs_no_deadline_and_no_budget_ends_it() {
+    let policy = Policy::constant(ms(1)).forever();
+    for policy in [policy.build(), policy.try_build().expect("it is valid")] {
+        assert_eq!(policy.tokens(0), None, "no budget");
+        let mut attempts = vec![fails(); 1000];
+        attempts.push(succeeds());
+        assert_eq!(play(&policy, attempts).starts().len(), 1001);
+    }
+    // A budget that is named applies.
+    let policy = policy.throttle(Throttle::here()).build();
+    let played = play(&policy, vec![fails(); 1000]);
+    assert_eq!(played.stop_reason(), Some(StopReason::Throttled));
+    // Without a delay, only a budget bounds the load, so one must be named.
+    let immediate = Policy::immediate().forever();
+    assert_eq!(immediate.try_build().err(), Some(PolicyError::ForeverWithoutDelay));
+    assert!(immediate.throttle(Throttle::here()).try_build().is_ok());
     let unlimited = Policy::immediate().unlimited().try_build();
     assert_eq!(unlimited.err(), Some(PolicyError::Unlimited));
 }

@@ -1,12 +1,14 @@
-//! What users build with the default budget, on virtual time: a poller, a reconnect loop, a nightly job
-//! and a client of many hosts. None of them ends with `throttled`, except for the host that is down.
+//! What users build, on virtual time: pollers, reconnect loops, a pool that connects at start-up, a nightly
+//! job and a client of many hosts. None of them ends with `throttled`, except for the host that is down.
+//! The policies of the pool, the consumers and the poller of a job are those of `docs/cookbook.md`.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use redial::testing::{Clock, block_on};
 use redial::throttle::KeyedBudgets;
-use redial::{Error, Policy, Sleeper, StopReason, ms, s};
+use redial::{Error, Policy, Sleeper, StopReason, Throttle, ms, s};
+use tokio::time::Instant;
 
 const DAY: Duration = s(86_400);
 
@@ -61,6 +63,57 @@ fn reconnect_loop_runs_for_a_day_of_short_and_long_connections() {
     assert_eq!(end.expect("it never gives up"), "a day is over");
     assert!(since(start) >= DAY);
     assert!((200..5000).contains(&connections.get()), "{connections:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pool_of_ten_connections_outlasts_an_outage_below_the_deadline() {
+    static CONNECT: Policy = Policy::exponential(ms(50))
+        .cap(s(2))
+        .unlimited()
+        .deadline(s(30))
+        .throttle(Throttle::none())
+        .build();
+    let start = Instant::now();
+    let connect = move || async move {
+        if start.elapsed() < s(27) { Err("connection refused") } else { Ok(()) }
+    };
+    let mut pool = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        pool.spawn(CONNECT.retry(connect).when(|_| true).into_future());
+    }
+    assert!(pool.join_all().await.iter().all(Result::is_ok));
+}
+
+#[tokio::test(start_paused = true)]
+async fn consumers_that_lose_the_broker_together_all_reconnect() {
+    static CONSUME: Policy =
+        Policy::exponential(s(1)).cap(s(60)).forever().reset_after(s(300)).build();
+    let start = Instant::now();
+    // The broker is down for an hour.
+    let consume = move || async move {
+        if start.elapsed() < s(3600) { Err("connection refused") } else { Ok(()) }
+    };
+    let mut consumers = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        consumers.spawn(CONSUME.retry(consume).when(|_| true).into_future());
+    }
+    assert!(consumers.join_all().await.iter().all(Result::is_ok));
+    assert!(start.elapsed() <= s(3660), "the longest delay is 60 s: {:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn poller_outlasts_an_outage_of_the_server_below_the_deadline() {
+    static POLL: Policy =
+        Policy::constant(ms(250)).unlimited().deadline(s(60)).throttle(Throttle::none()).build();
+    let start = Instant::now();
+    let status = move || async move {
+        match start.elapsed() {
+            outage if outage > s(10) && outage < s(50) => Err("timed out"),
+            elapsed => Ok(elapsed > s(55)),
+        }
+    };
+    let done = POLL.retry(status).until(|done| *done).when(|_| true).await;
+    assert_eq!(done.ok(), Some(true));
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl PolicyConfig {
         let config = PolicyConfig {
             name: policy.name().given().map(str::to_owned),
             attempts: rules.attempts,
-            forever: rules.forever && rules.attempts.is_none(),
+            forever: rules.never_gives_up(),
             backoff: backoff(policy)?,
             jitter: Some(rules.jitter),
             limits: (rules.limits != Limits::NONE).then_some(rules.limits),
@@ -84,7 +84,7 @@ impl PolicyConfig {
             },
             hint_jitter: rules.hint_jitter,
             reset_after: rules.reset_after,
-            throttle: throttle(&policy.handle)?,
+            throttle: throttle(policy)?,
             hedge: rules.hedge.map(|delay| HedgeConfig { delay }),
         };
         match config.build() {
@@ -101,7 +101,7 @@ fn comparable(rules: &Rules) -> Rules {
         None => AttemptTimeoutAction::Stop,
         Some(_) => rules.attempt_timeout_action,
     };
-    let forever = rules.forever && rules.attempts.is_none();
+    let forever = rules.never_gives_up();
     Rules { backoff: Rules::DEFAULT.backoff, forever, attempt_timeout_action, ..*rules }
 }
 
@@ -121,18 +121,20 @@ fn backoff(policy: &Policy) -> Result<BackoffConfig, NotWritableError> {
 }
 
 /// The throttle; `None` for the default budget.
-fn throttle(handle: &Handle) -> Result<Option<ThrottleConfig>, NotWritableError> {
-    let budget: &RetryBudget = match handle {
-        Handle::None => return Ok(Some(ThrottleConfig::None)),
-        Handle::CallSite(_) => return Ok(None),
-        Handle::Budget(budget) => budget,
-        Handle::Own(budget) => budget,
+/// The throttle, unless it is the one that a loaded policy has by default.
+fn throttle(policy: &Policy) -> Result<Option<ThrottleConfig>, NotWritableError> {
+    const STANDARD: (f64, f64, f64) =
+        (RetryBudget::RESERVE, RetryBudget::RATIO, RetryBudget::PER_SECOND);
+    let never_gives_up = policy.rules().never_gives_up();
+    let (reserve, ratio, per_second) = match &policy.handle {
+        Handle::None => return Ok((!never_gives_up).then_some(ThrottleConfig::None)),
+        Handle::CallSite(_) => STANDARD,
+        Handle::Budget(budget) => budget.parameters(),
+        Handle::Own(budget) => budget.parameters(),
         Handle::Static(_) | Handle::Shared(_) => return Err(NotWritableError::Throttle),
     };
-    let (reserve, ratio, per_second) = budget.parameters();
-    let standard = (RetryBudget::RESERVE, RetryBudget::RATIO, RetryBudget::PER_SECOND);
-    let is_standard = (reserve, ratio, per_second) == standard;
-    Ok((!is_standard).then_some(ThrottleConfig::Budget { reserve, ratio, per_second }))
+    let is_default = (reserve, ratio, per_second) == STANDARD && !never_gives_up;
+    Ok((!is_default).then_some(ThrottleConfig::Budget { reserve, ratio, per_second }))
 }
 
 /// Writes the policy as [`PolicyConfig::of`] describes it.

@@ -1,21 +1,23 @@
 //! Full retry budgets for a test: see [`fresh_budgets`].
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use redial_core::throttle::{RetryBudget, refill_call_sites};
 
+use crate::throttle::KeyedBudgets;
+
 /// The thread that holds the guard.
 static HOLDER: Mutex<Option<ThreadId>> = Mutex::new(None);
 static RELEASED: Condvar = Condvar::new();
 
 /// Gives a test full budgets until it is dropped; see [`fresh_budgets`].
-#[derive(Debug)]
 #[must_use = "the budgets are the test's own until this guard is dropped"]
 pub struct FreshBudgets {
     /// Budgets of the application that are filled as well.
-    named: Vec<&'static RetryBudget>,
+    named: Vec<&'static (dyn Refill + Sync)>,
     /// Not `Send`: the holder is known by its thread.
     thread: PhantomData<*const ()>,
 }
@@ -28,8 +30,8 @@ pub struct FreshBudgets {
 ///
 /// A test that asks for the guard waits until no other test holds it, so tests with the guard run one
 /// after the other. A test without it runs beside them, and can still spend the same budgets: use the
-/// guard in every test that shares a policy with others. Budgets that the application names are filled
-/// with [`FreshBudgets::and`]; budgets of policies made at run time belong to their policy, which a test
+/// guard in every test that shares a policy with others. Budgets that the application names, also those
+/// by key, are filled with [`FreshBudgets::and`]; budgets of policies made at run time belong to their policy, which a test
 /// makes anew.
 ///
 /// ```
@@ -71,21 +73,52 @@ fn holder() -> MutexGuard<'static, Option<ThreadId>> {
     HOLDER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What [`FreshBudgets::and`] fills: a [`RetryBudget`], or all budgets of a [`KeyedBudgets`].
+pub trait Refill: sealed::Sealed {
+    #[doc(hidden)]
+    fn refill(&self);
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::RetryBudget {}
+    impl<K> Sealed for super::KeyedBudgets<K> {}
+}
+
+impl Refill for RetryBudget {
+    fn refill(&self) {
+        RetryBudget::refill(self);
+    }
+}
+
+impl<K> Refill for KeyedBudgets<K> {
+    fn refill(&self) {
+        KeyedBudgets::refill(self);
+    }
+}
+
 impl FreshBudgets {
-    /// Fills this budget as well, now and when the guard is dropped.
+    /// Fills this budget, or these budgets by key, as well, now and when the guard is dropped.
     ///
     /// ```
     /// use redial::testing;
-    /// use redial::throttle::RetryBudget;
+    /// use redial::throttle::{KeyedBudgets, RetryBudget};
     ///
     /// static DATABASE: RetryBudget = RetryBudget::standard();
+    /// static TENANTS: KeyedBudgets<String> = KeyedBudgets::new(100);
     ///
-    /// let _budgets = testing::fresh_budgets().and(&DATABASE);
+    /// let _budgets = testing::fresh_budgets().and(&DATABASE).and(&TENANTS);
     /// ```
-    pub fn and(mut self, budget: &'static RetryBudget) -> Self {
+    pub fn and(mut self, budget: &'static (impl Refill + Sync)) -> Self {
         budget.refill();
         self.named.push(budget);
         self
+    }
+}
+
+impl fmt::Debug for FreshBudgets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FreshBudgets").field("named", &self.named.len()).finish_non_exhaustive()
     }
 }
 

@@ -8,8 +8,13 @@ use tokio::net::{TcpSocket, TcpStream};
 
 /// Half a minute, however many attempts that takes. The cap of two seconds keeps the average rate at one
 /// retry per second, which the default budget earns back.
-static CONNECT: Policy =
-    Policy::exponential(ms(20)).cap(s(2)).unlimited().deadline(s(30)).name("connect").build();
+static CONNECT: Policy = Policy::exponential(ms(20))
+    .cap(s(2))
+    .unlimited()
+    .deadline(s(30))
+    .throttle(Throttle::none())
+    .name("connect")
+    .build();
 
 async fn connect(address: SocketAddr, log: &mut Vec<String>) -> io::Result<TcpStream> {
     let stream = CONNECT

@@ -9,7 +9,12 @@ enum Job {
 }
 
 /// Waiting for a value does not use the retry budget.
-static POLL: Policy = Policy::constant(ms(250)).unlimited().deadline(s(60)).name("poll").build();
+static POLL: Policy = Policy::constant(ms(250))
+    .unlimited()
+    .deadline(s(60))
+    .throttle(Throttle::none())
+    .name("poll")
+    .build();
 
 async fn wait_for(
     mut status: impl FnMut() -> Result<Job, &'static str>,
