@@ -1,6 +1,6 @@
 //! A poller: asks for the status of a job until it is done, within a total time.
 
-use redial::{Error, Policy, StopReason, ms, s};
+use redial::{Error, Policy, StopReason, Throttle, ms, s};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Job {
