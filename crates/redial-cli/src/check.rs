@@ -114,6 +114,12 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
     Ok(if unreadable { 2 } else { u8::from(failed) })
 }
 
+/// The JSON that `--format json` prints.
+#[must_use]
+pub fn report(checked: &[Checked]) -> serde_json::Value {
+    machine::report(checked)
+}
+
 /// Checks a file.
 #[must_use]
 pub fn check(source: Source, arguments: &Arguments, services: Option<&Services>) -> Checked {

@@ -232,20 +232,20 @@ async fn until(signals: Signals, time: Option<Duration>) {
 
 /// The signals for a graceful shutdown.
 #[cfg(unix)]
-struct Signals {
+pub(crate) struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
 impl Signals {
-    fn new() -> io::Result<Signals> {
+    pub(crate) fn new() -> io::Result<Signals> {
         use tokio::signal::unix::{SignalKind, signal};
         let interrupt = signal(SignalKind::interrupt())?;
         Ok(Signals { interrupt, terminate: signal(SignalKind::terminate())? })
     }
 
-    async fn any(mut self) {
+    pub(crate) async fn any(mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -255,15 +255,15 @@ impl Signals {
 
 /// The signals that end the command in an orderly way.
 #[cfg(not(unix))]
-struct Signals;
+pub(crate) struct Signals;
 
 #[cfg(not(unix))]
 impl Signals {
-    fn new() -> io::Result<Signals> {
+    pub(crate) fn new() -> io::Result<Signals> {
         Ok(Signals)
     }
 
-    async fn any(self) {
+    pub(crate) async fn any(self) {
         // Without a handler the signal ends the process.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;

@@ -8,6 +8,7 @@
 //! - [`faults`] runs scripted servers for clients in any language.
 //! - [`simulate`] and [`plan`](mod@plan) run simulations of fleets and show what a policy will do.
 //! - [`presets`] are the presets of all designs, by name.
+//! - [`ui`] serves check, plan and simulate as a page for the browser.
 //! - [`demo`] runs one policy of each design; [`timeline`] draws a call log.
 //! - [`policy_file`] reads policies; [`manual`] prints completions and manual pages; [`color`] says
 //!   where colours are shown.
@@ -30,3 +31,6 @@ pub mod run;
 pub mod scenarios;
 pub mod simulate;
 pub mod timeline;
+#[cfg(feature = "ui")]
+#[cfg_attr(docsrs, doc(cfg(feature = "ui")))]
+pub mod ui;

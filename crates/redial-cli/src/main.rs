@@ -5,6 +5,8 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+#[cfg(feature = "ui")]
+use redial_cli::ui;
 use redial_cli::{check, demo, explain, faults, manual, plan, replay, run, scenarios, simulate};
 
 /// Run, show and check retry behaviour.
@@ -33,6 +35,9 @@ enum Command {
     Simulate(simulate::Arguments),
     /// Show what a policy will do: attempts over time, probability of success, load.
     Plan(plan::Arguments),
+    /// Check, plan and simulate on a page in the browser, served on this machine only.
+    #[cfg(feature = "ui")]
+    Ui(ui::Arguments),
     /// Watch a flaky operation under one policy of each design, in real time.
     Demo,
     /// Print the completions for a shell.
@@ -58,6 +63,8 @@ fn main() -> ExitCode {
         Command::Faults(arguments) => faults::run(&arguments, &mut out, &mut err),
         Command::Simulate(arguments) => simulate::run(&arguments, &mut out, &mut err),
         Command::Plan(arguments) => plan::run(&arguments, &mut out, &mut err),
+        #[cfg(feature = "ui")]
+        Command::Ui(arguments) => ui::run(&arguments, &mut out, &mut err),
         Command::Demo => demo(&mut out).map(|()| 0),
         Command::Completions(arguments) => {
             manual::completions(&arguments, Arguments::command(), &mut out)

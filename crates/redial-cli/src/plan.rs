@@ -62,8 +62,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
         Ok(plans) => plans,
         Err((code, text)) => return output::fail(err, code, &text),
     };
-    let json = serde_json::to_string(&serde_json::json!({ "plans": plans }));
-    let json = json.map_err(io::Error::other)?;
+    let json = serde_json::to_string(&report(&plans)).map_err(io::Error::other)?;
     let text = |style| chart::plan_text(&plans, style);
     let svg = chart::plan_svg(&plans);
     if let Err(error) = arguments.pictures.write("redial plan", &svg, &text, &json) {
@@ -77,6 +76,11 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
     Ok(OK)
 }
 
+/// What `--json` prints.
+pub(crate) fn report(plans: &[PolicyPlan]) -> serde_json::Value {
+    serde_json::json!({ "plans": plans })
+}
+
 fn plans(arguments: &Arguments) -> Result<Vec<PolicyPlan>, Failure> {
     let mut assumptions = Assumptions::default();
     (assumptions.failure_rate, assumptions.seed) = (arguments.failure_rate, arguments.seed);
@@ -87,11 +91,15 @@ fn plans(arguments: &Arguments) -> Result<Vec<PolicyPlan>, Failure> {
     for path in &arguments.files {
         let text = output::read(path).map_err(|error| (UNREADABLE, error))?;
         let policy = policy(path, &text, arguments.method.as_deref())?;
-        let stem = Path::new(path).file_stem().unwrap_or_default().to_string_lossy();
-        let plan = plan(&stem, &policy, &assumptions);
+        let plan = plan(&name(path), &policy, &assumptions);
         plans.push(plan.map_err(|error| (PROBLEMS, format!("{path}: {error}")))?);
     }
     Ok(plans)
+}
+
+/// The name of a policy: that of its file.
+pub(crate) fn name(path: &str) -> String {
+    Path::new(path).file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// A latency from the command line.
@@ -104,23 +112,31 @@ fn latency(text: &str) -> Result<Distribution, Failure> {
         return file::parse_distribution(&content, format)
             .map_err(|problems| (PROBLEMS, format!("{text}:{problems}")));
     }
+    written_latency(text).map_err(|problem| (UNREADABLE, format!("--latency {text}: {problem}")))
+}
+
+/// A latency as it is written in a simulation file; a duration needs no quotes.
+pub(crate) fn written_latency(text: &str) -> Result<Distribution, String> {
     let value = match text.trim_start().starts_with(['{', '[', '"']) {
         true => text.to_owned(),
         false => format!("{text:?}"),
     };
     // The value of a key, as in a simulation file.
     file::parse_latency(&value).map_err(|problems| {
-        let problem = problems.as_slice().first().map_or("", |problem| problem.text.as_str());
-        (UNREADABLE, format!("--latency {text}: {problem}"))
+        problems.as_slice().first().map_or(String::new(), |problem| problem.text.clone())
     })
 }
 
-/// The policy of a file: a written policy, or a method of a service config.
-fn policy(path: &str, text: &str, method: Option<&str>) -> Result<CallPolicy, Failure> {
-    let is_config = ["methodConfig", "retryThrottling", "loadBalancingConfig"]
+/// Whether a text is a gRPC service config.
+pub(crate) fn is_service_config(text: &str) -> bool {
+    ["methodConfig", "retryThrottling", "loadBalancingConfig"]
         .iter()
-        .any(|key| text.contains(&format!("\"{key}\"")));
-    if !is_config {
+        .any(|key| text.contains(&format!("\"{key}\"")))
+}
+
+/// The policy of a file: a written policy, or a method of a service config.
+pub(crate) fn policy(path: &str, text: &str, method: Option<&str>) -> Result<CallPolicy, Failure> {
+    if !is_service_config(text) {
         return file::parse_policy(text, Format::of(path, text)).map_err(|problems| {
             let lines: Vec<String> =
                 problems.as_slice().iter().map(|problem| format!("{path}:{problem}")).collect();

@@ -12,11 +12,19 @@ mod svg;
 mod terminal;
 
 pub use html::page;
-pub use plan::{plan_svg, plan_text};
+pub use plan::{plan_svg, plan_svg_of_width, plan_text};
 #[cfg(feature = "png")]
 pub use png::{PngError, png};
-pub use simulation::{report_svg, report_text};
+pub use simulation::{report_svg, report_svg_of_width, report_text};
 pub use terminal::Style;
+
+/// The style of pictures for a page that shows them inline and has a switch between light and dark:
+/// the rules of a light page, and the colours that replace them on a dark page. A picture of its own has
+/// both in a `<style>` element.
+#[must_use]
+pub const fn styles() -> (&'static str, &'static str) {
+    (svg::LIGHT, svg::DARK)
+}
 
 /// Round numbers for the ticks of an axis from 0 to at least `max`.
 fn ticks(max: f64, count: usize) -> Vec<f64> {
@@ -68,6 +76,42 @@ mod tests {
         assert_eq!(ticks(200.0, 4), [0.0, 50.0, 100.0, 150.0, 200.0]);
         assert_eq!(ticks(0.0, 4), [0.0, 1.0]);
         assert_eq!(ticks(f64::NAN, 4), [0.0, 1.0]);
+    }
+
+    /// The numbers of an attribute in an SVG.
+    fn numbers(svg: &str, attribute: &str) -> Vec<f64> {
+        let start = format!(" {attribute}=\"");
+        let parts = svg.split(&start).skip(1);
+        parts.filter_map(|part| part.split('"').next()?.parse().ok()).collect()
+    }
+
+    /// The longest text of a picture, in characters.
+    fn longest_text(svg: &str) -> usize {
+        let texts = svg.split("</text>").filter_map(|part| part.rsplit('>').next());
+        texts.map(|text| text.chars().count()).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn chart_of_each_width_has_nothing_beyond_its_edges() {
+        let report = crate::scenarios::by_name("layers").map(|it| it.simulation().run());
+        let report = report.expect("it exists").expect("it runs");
+        let policy = crate::CallPolicy::default();
+        let plan = crate::plan::plan("default", &policy, &crate::plan::Assumptions::default());
+        let plans = [plan.expect("it runs")];
+        for (asked, width) in [(0.0, 300.0), (340.0, 340.0), (760.0, 760.0), (f64::NAN, 760.0)] {
+            for svg in [report_svg_of_width(&report, asked), plan_svg_of_width(&plans, asked)] {
+                assert_eq!(numbers(&svg, "width")[0], width);
+                let height = numbers(&svg, "height")[0];
+                for (axis, most) in [("x", width), ("x2", width), ("y", height), ("y2", height)] {
+                    let all = numbers(&svg, axis);
+                    assert!(all.iter().all(|it| (0.0..=most).contains(it)), "{axis} in {asked}");
+                }
+                let columns = longest_text(&svg);
+                assert!(columns as f64 * 6.4 <= width, "{columns} characters in {asked}");
+            }
+        }
+        assert_eq!(report_svg(&report), report_svg_of_width(&report, 760.0));
+        assert_eq!(plan_svg(&plans), plan_svg_of_width(&plans, 760.0));
     }
 
     #[test]

@@ -12,6 +12,8 @@ mod metrics;
 mod requests;
 mod state;
 
+use std::ops::ControlFlow;
+
 use redial_core::{NEVER, Ns, PolicyError, Random, duration, ns};
 use slab::Slab;
 
@@ -70,6 +72,9 @@ impl Kind {
         (self as u64) << 32 | index as u64
     }
 }
+
+/// A run asks after this many events whether it was stopped: some milliseconds apart.
+const EVENTS_UNWATCHED: u64 = 1 << 16;
 
 /// The throttles of a run. They outlive the engine, whose calls refer to them.
 #[derive(Debug)]
@@ -245,20 +250,24 @@ impl<'a> Engine<'a> {
         self.next_arrival = self.now.saturating_add(after);
     }
 
-    /// Runs to the end. `progress` is called at the end of each interval with the share that is done.
-    pub(crate) fn run(mut self, progress: &dyn Fn(f64)) -> Result<Metrics, Error> {
+    /// Runs to the end, or until `watch` stops it. It is called at the end of each interval, and after
+    /// [`EVENTS_UNWATCHED`], with the share that is done.
+    pub(crate) fn run(mut self, watch: &dyn Fn(f64) -> ControlFlow<()>) -> Result<Metrics, Error> {
         loop {
             // At the same moment, other events come before an arrival.
             match self.queue.pop(self.end.min(self.next_arrival)) {
                 Some((time, payload)) => {
                     self.advance(time);
-                    self.handle(payload, progress);
+                    self.handle(payload, watch);
                 }
                 None if self.next_arrival <= self.end => {
                     self.advance(self.next_arrival);
                     self.arrival();
                 }
                 None => break,
+            }
+            if self.metrics.events.is_multiple_of(EVENTS_UNWATCHED) {
+                self.ask(watch);
             }
             if let Some(failure) = self.failure.take() {
                 return Err(failure);
@@ -280,7 +289,7 @@ impl<'a> Engine<'a> {
     }
 
     #[inline]
-    fn handle(&mut self, payload: u64, progress: &dyn Fn(f64)) {
+    fn handle(&mut self, payload: u64, watch: &dyn Fn(f64) -> ControlFlow<()>) {
         let index = payload as u32;
         match Kind::ALL[(payload >> 32) as usize] {
             Kind::ClientReady => self.client_call(index),
@@ -293,8 +302,15 @@ impl<'a> Engine<'a> {
             Kind::Disturbance => self.apply_disturbances(),
             Kind::Tick => {
                 self.end_interval();
-                progress((self.now as f64 / self.end as f64).min(1.0));
+                self.ask(watch);
             }
+        }
+    }
+
+    /// Reports the progress, and asks whether to go on.
+    fn ask(&mut self, watch: &dyn Fn(f64) -> ControlFlow<()>) {
+        if watch((self.now as f64 / self.end as f64).min(1.0)).is_break() {
+            self.failure = Some(Error::Stopped);
         }
     }
 

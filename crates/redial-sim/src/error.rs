@@ -40,6 +40,8 @@ pub enum Error {
         /// The virtual time.
         at: Duration,
     },
+    /// The caller stopped the run ([`Watch`](crate::Watch)).
+    Stopped,
 }
 
 impl Error {
@@ -69,6 +71,7 @@ impl fmt::Display for Error {
                 f,
                 "more than {ATTEMPTS_MAX} attempts within {at:?}; shorten the run or lower the load"
             ),
+            Error::Stopped => f.write_str("the run was stopped before its end"),
         }
     }
 }

@@ -14,6 +14,7 @@
 //! # Ok::<(), redial_sim::Error>(())
 //! ```
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use redial::AnyPolicy;
@@ -24,7 +25,7 @@ use serde::Serialize;
 use crate::distribution::Sampler;
 use crate::error::Error;
 use crate::model::{Load, Service, Simulation, Variant};
-use crate::run::sweep;
+use crate::run::{Watch, sweep_watched};
 use crate::{CallPolicy, Distribution, Latency, PolicyReport, ThrottleSpec};
 
 /// The largest number of attempts in a timeline.
@@ -140,6 +141,19 @@ pub struct CurvePoint {
 /// # Errors
 /// An assumption is wrong, or the throttle cannot be built.
 pub fn plan(name: &str, policy: &CallPolicy, on: &Assumptions) -> Result<PolicyPlan, Error> {
+    plan_watched(name, policy, on, &|_| ControlFlow::Continue(()))
+}
+
+/// The same as [`plan`], and `watch` can stop it: a policy without a limit on attempts can take long.
+///
+/// # Errors
+/// An assumption is wrong, the throttle cannot be built, or `watch` stopped the simulations.
+pub fn plan_watched(
+    name: &str,
+    policy: &CallPolicy,
+    on: &Assumptions,
+    watch: &Watch<'_>,
+) -> Result<PolicyPlan, Error> {
     if let Some(problem) = on.latency.problem() {
         return Err(Error::invalid("latency", problem));
     }
@@ -154,7 +168,7 @@ pub fn plan(name: &str, policy: &CallPolicy, on: &Assumptions) -> Result<PolicyP
     simulations.push(simulation(policy, on, on.failure_rate));
     simulations.push(simulation(&single, on, 0.0));
     let mut reports = Vec::new();
-    for mut report in sweep(&simulations)? {
+    for mut report in sweep_watched(&simulations, watch)? {
         reports.push(report.policies.remove(0));
     }
     let (Some(one), Some(given)) = (reports.pop(), reports.pop()) else {

@@ -1,5 +1,6 @@
 //! Runs: all policies of a simulation, and sweeps over parameters, on all cores.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
@@ -8,6 +9,10 @@ use crate::engine::{Engine, Throttles};
 use crate::error::Error;
 use crate::model::{Simulation, Variant};
 use crate::report::{PolicyReport, Report};
+
+/// Watches a run: it receives the share that is done, from 0 to 1, and can stop the run, which then
+/// fails with [`Error::Stopped`]. It is called from the threads of the run, some milliseconds apart.
+pub type Watch<'w> = dyn Fn(f64) -> ControlFlow<()> + Sync + 'w;
 
 impl Simulation {
     /// Runs every policy with the seed of the simulation, on all cores.
@@ -23,6 +28,27 @@ impl Simulation {
     /// # Errors
     /// The description is wrong (the first problem), or a run exceeded a limit.
     pub fn run_with_progress(&self, progress: &(dyn Fn(f64) + Sync)) -> Result<Report, Error> {
+        self.run_watched(&|share| {
+            progress(share);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The same, and `watch` can stop the run.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use redial_sim::{Error, scenarios};
+    ///
+    /// let simulation = scenarios::by_name("layers").ok_or("unknown")?.simulation();
+    /// let stopped = simulation.run_watched(&|_share| ControlFlow::Break(()));
+    /// assert_eq!(stopped, Err(Error::Stopped));
+    /// # Ok::<(), &str>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The description is wrong (the first problem), a run exceeded a limit, or `watch` stopped it.
+    pub fn run_watched(&self, watch: &Watch<'_>) -> Result<Report, Error> {
         if let Some(problem) = self.problems().into_iter().next() {
             return Err(problem);
         }
@@ -36,22 +62,25 @@ impl Simulation {
                 let now = (share * WHOLE) as u64;
                 let added = now - own.swap(now, Ordering::Relaxed);
                 let sum = done.fetch_add(added, Ordering::Relaxed) + added;
-                progress(sum as f64 / total);
+                watch(sum as f64 / total)
             })
         };
         let policies: Result<Vec<_>, Error> = self.policies.par_iter().map(run).collect();
-        progress(1.0);
-        Ok(Report::new(self, self.seed, policies?))
+        let policies = policies?;
+        if watch(1.0).is_break() {
+            return Err(Error::Stopped);
+        }
+        Ok(Report::new(self, self.seed, policies))
     }
 
     fn run_variant(
         &self,
         variant: &Variant,
-        progress: &dyn Fn(f64),
+        watch: &dyn Fn(f64) -> ControlFlow<()>,
     ) -> Result<PolicyReport, Error> {
         let throttles = Throttles::new(self, variant)
             .map_err(|problem| Error::Throttle { policy: variant.name.clone(), problem })?;
-        let metrics = Engine::new(self, variant, &throttles, self.seed).run(progress)?;
+        let metrics = Engine::new(self, variant, &throttles, self.seed).run(watch)?;
         Ok(PolicyReport::new(self, &variant.name, &metrics))
     }
 }
@@ -80,5 +109,59 @@ impl Simulation {
 /// # Errors
 /// The first simulation that is wrong or exceeds a limit.
 pub fn sweep(simulations: &[Simulation]) -> Result<Vec<Report>, Error> {
-    simulations.par_iter().map(Simulation::run).collect()
+    sweep_watched(simulations, &|_| ControlFlow::Continue(()))
+}
+
+/// The same as [`sweep`], and `watch` can stop it. It receives the share of the run that asks.
+pub(crate) fn sweep_watched(
+    simulations: &[Simulation],
+    watch: &Watch<'_>,
+) -> Result<Vec<Report>, Error> {
+    simulations.par_iter().map(|simulation| simulation.run_watched(watch)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use redial_core::{ms, s};
+
+    use super::*;
+    use crate::plan::{Assumptions, plan_watched};
+    use crate::{CallPolicy, Distribution, Load, Service};
+
+    /// A run of a hundred thousand events in a single interval.
+    fn long() -> Simulation {
+        let mut simulation = Simulation::new("long", s(100));
+        simulation.interval = Some(s(100));
+        simulation.clients.load = Load::Even { calls_per_second: 1000.0 };
+        simulation.services.push(Service::new("backend", Distribution::Fixed(ms(5))));
+        simulation.policies.push(Variant::new("default", CallPolicy::default()));
+        simulation
+    }
+
+    #[test]
+    fn run_is_watched_between_the_ends_of_intervals() {
+        let shares = AtomicUsize::new(0);
+        let watch = |share: f64| {
+            if share > 0.0 && share < 1.0 {
+                shares.fetch_add(1, Ordering::Relaxed);
+            }
+            ControlFlow::Continue(())
+        };
+        let report = long().run_watched(&watch).expect("it runs");
+        assert!(shares.load(Ordering::Relaxed) > 0);
+        assert_eq!(Ok(report), long().run());
+    }
+
+    #[test]
+    fn run_ends_when_its_watch_stops_it() {
+        let stop = |share: f64| {
+            if share > 0.0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        assert_eq!(long().run_watched(&stop), Err(Error::Stopped));
+        let policy = CallPolicy::default();
+        let plan = plan_watched("default", &policy, &Assumptions::default(), &stop);
+        assert_eq!(plan, Err(Error::Stopped));
+    }
 }

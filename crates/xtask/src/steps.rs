@@ -37,6 +37,7 @@ const RUSTFMT: Need = Need::Component { name: "rustfmt", command: "fmt" };
 const CLIPPY: Need = Need::Component { name: "clippy", command: "clippy" };
 const VALGRIND: Need = Need::Program { name: "valgrind", package: "valgrind" };
 const MEMCACHED: Need = Need::Program { name: "memcached", package: "memcached" };
+const CHROMIUM: Need = Need::Program { name: "chromium", package: "chromium" };
 const CARGO_DENY: Need = Need::CargoTool { name: "cargo-deny", version: "0.20.2" };
 const CARGO_MUTANTS: Need = Need::CargoTool { name: "cargo-mutants", version: "27.1.0" };
 
@@ -252,6 +253,13 @@ pub(crate) const STEPS: &[Step] = &[
         lines: |_| Ok(milvus()),
     },
     Step {
+        name: "ui",
+        why: "the page of `redial ui` works in Chromium: edit, compare, simulate, export, keyboard",
+        when: When::Always,
+        needs: &[languages::NODE, languages::NPM, CHROMIUM],
+        lines: |_| Ok(ui()),
+    },
+    Step {
         name: "http-nginx",
         why: "HTTP retries respect nginx's rate limit, and outlast connections that it closes",
         when: When::Always,
@@ -390,6 +398,7 @@ pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
         "loom" => Some("target/loom"),
         "package" => Some("target/package"),
         "milvus" => Some("target/milvus"),
+        "ui" => Some("target/ui"),
         "http-envoy" => Some("target/http"),
         "regressions" => Some(crate::regressions::FOLDER),
         _ => None,
@@ -423,6 +432,20 @@ fn milvus() -> Vec<CommandLine> {
         ))
         .env("REDIAL_MILVUS_BIN", "target/milvus/python/bin")
         .env("REDIAL_MILVUS_NODE", "target/milvus/node"),
+    ]
+}
+
+/// Installs the driver of the browser, then tests the page of `redial ui`.
+fn ui() -> Vec<CommandLine> {
+    let npm = "npm ci --prefix target/ui --no-audit --no-fund --ignore-scripts";
+    vec![
+        CommandLine::new("cp -R checks/ui target"),
+        CommandLine::new(npm).downloads(),
+        // The build of the scenarios.
+        CommandLine::new("cargo build --release --package redial-cli"),
+        CommandLine::new("node --test --test-reporter=spec target/ui/page.test.mjs")
+            .env("REDIAL", "target/release/redial")
+            .env("REDIAL_SCREENSHOTS", "target/ui/screenshots"),
     ]
 }
 

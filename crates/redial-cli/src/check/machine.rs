@@ -8,6 +8,11 @@ use serde_json::{Value, json};
 use super::{Checked, Finding, Severity};
 
 pub(super) fn json(checked: &[Checked], out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{:#}", report(checked))
+}
+
+/// What `--format json` prints.
+pub(super) fn report(checked: &[Checked]) -> Value {
     let files: Vec<Value> = checked
         .iter()
         .map(|file| {
@@ -34,13 +39,12 @@ pub(super) fn json(checked: &[Checked], out: &mut dyn Write) -> io::Result<()> {
         })
         .collect();
     let count = |severity| checked.iter().map(|file| file.count(severity)).sum::<usize>();
-    let report = json!({
+    json!({
         "files": files,
         "errors": count(Severity::Error),
         "warnings": count(Severity::Warning),
         "notes": count(Severity::Note),
-    });
-    writeln!(out, "{report:#}")
+    })
 }
 
 pub(super) fn sarif(checked: &[Checked], out: &mut dyn Write) -> io::Result<()> {

@@ -17,3 +17,5 @@ mod run;
 mod scenario_files;
 mod simulate;
 mod temporary;
+#[cfg(feature = "ui")]
+mod ui;

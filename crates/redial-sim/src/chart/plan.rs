@@ -2,16 +2,22 @@
 
 use std::fmt::Write as _;
 
-use super::svg::{Anchor, COLOURS, Svg};
+use super::svg::{self, Anchor, COLOURS, NARROW, Svg, WIDTH, wrapped};
 use super::terminal::{BOLD, CODES, Canvas, Style};
 use super::{label, seconds, ticks};
 use crate::plan::{PolicyPlan, Window};
 
-const WIDTH: f64 = 760.0;
-const LEFT: f64 = 74.0;
-const RIGHT: f64 = 20.0;
 const ROW: f64 = 22.0;
+/// The space for the name of a policy.
+const NAME: f64 = 26.0;
+/// The height of a curve.
 const CURVE: f64 = 190.0;
+/// The space above a curve, and below it for its axis.
+const ABOVE_CURVE: f64 = 58.0;
+const BELOW_CURVE: f64 = 62.0;
+/// A line of a note, and of the title.
+const LINE: f64 = 17.0;
+const TITLE: f64 = 20.0;
 
 /// The last moment of a plan.
 fn end(plans: &[PolicyPlan]) -> f64 {
@@ -30,63 +36,114 @@ fn end(plans: &[PolicyPlan]) -> f64 {
 /// The SVG of one plan, or of several side by side.
 #[must_use]
 pub fn plan_svg(plans: &[PolicyPlan]) -> String {
-    let rows: usize = plans.iter().map(|plan| plan.attempts.len() + 1).sum();
-    let heads = plans.len() as f64 * 26.0;
-    let timeline = rows as f64 * ROW + heads;
-    let notes: usize = plans.iter().map(|plan| plan.summary.len() + 1).sum();
-    let height = 60.0 + timeline + 54.0 + CURVE + 70.0 + notes as f64 * 17.0;
+    plan_svg_of_width(plans, WIDTH)
+}
+
+/// The SVG of plans with this width in pixels, from 300 to 2000; 760 is the usual one.
+#[must_use]
+pub fn plan_svg_of_width(plans: &[PolicyPlan], width: f64) -> String {
+    const NOTE: &str = "start of each attempt if all fail: earliest to latest, the line is typical";
+    let page = Page::new(width);
+    let columns = svg::columns(page.width - page.margin - page.right);
     let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
     let title = format!("Plan of {}", names.join(" and "));
-    let mut svg = Svg::new(WIDTH, height, &title);
-    svg.text("title", LEFT - 44.0, 24.0, Anchor::Start, title);
-    let note = "start of each attempt if all fail: earliest to latest, the line is typical";
-    svg.text("note", LEFT - 44.0, 42.0, Anchor::Start, note);
-    let y = timelines(&mut svg, plans, 60.0);
-    let half = (WIDTH - LEFT - RIGHT - 60.0) / 2.0;
-    curve(&mut svg, plans, (LEFT, y + 58.0, half), "calls that succeed, %", |point| {
-        point.success * 100.0
-    });
-    let right = (LEFT + half + 60.0, y + 58.0, half);
-    curve(&mut svg, plans, right, "attempts per call", |point| point.amplification);
-    let mut y = y + 58.0 + CURVE + 62.0;
-    for (index, plan) in plans.iter().enumerate() {
-        svg.rect(&format!("a{}", index % COLOURS), LEFT - 44.0, y - 10.0, 11.0, 11.0);
-        svg.text("name", LEFT - 26.0, y, Anchor::Start, &plan.name);
-        for line in &plan.summary {
-            y += 17.0;
-            svg.text("note", LEFT - 26.0, y, Anchor::Start, line);
+    // The letters of the title are larger.
+    let titles = wrapped(&title, columns * 3 / 4);
+    let notes = wrapped(NOTE, columns);
+    // Beside the colour of the policy.
+    let wrap = |line: &String| wrapped(line, svg::columns(page.width - page.margin - 18.0));
+    let summaries: Vec<Vec<String>> =
+        plans.iter().map(|plan| plan.summary.iter().flat_map(wrap).collect()).collect();
+    let rows: usize = plans.iter().map(|plan| plan.attempts.len() + 1).sum();
+    let timeline = rows as f64 * ROW + plans.len() as f64 * NAME;
+    let top = 60.0
+        + TITLE * titles.len().saturating_sub(1) as f64
+        + LINE * notes.len().saturating_sub(1) as f64;
+    let curves = if page.is_narrow { 2.0 } else { 1.0 } * (ABOVE_CURVE + CURVE + BELOW_CURVE);
+    let sentences: usize = summaries.iter().map(|lines| lines.len() + 1).sum();
+    let height = top + timeline + curves + 4.0 + sentences as f64 * LINE;
+    let mut svg = Svg::new(page.width, height, &title);
+    let mut y = 24.0;
+    for line in &titles {
+        svg.text("title", page.margin, y, Anchor::Start, line);
+        y += TITLE;
+    }
+    for line in &notes {
+        svg.text("note", page.margin, y - 2.0, Anchor::Start, line);
+        y += LINE;
+    }
+    let mut y = timelines(&mut svg, plans, &page, top) + ABOVE_CURVE;
+    let success = |point: &crate::plan::CurvePoint| point.success * 100.0;
+    let load = |point: &crate::plan::CurvePoint| point.amplification;
+    let (success_title, load_title) = ("calls that succeed, %", "attempts per call");
+    let width = page.width - page.left - page.right;
+    if page.is_narrow {
+        curve(&mut svg, plans, (page.left, y, width), success_title, success);
+        y += CURVE + BELOW_CURVE + ABOVE_CURVE;
+        curve(&mut svg, plans, (page.left, y, width), load_title, load);
+    } else {
+        let half = (width - 60.0) / 2.0;
+        curve(&mut svg, plans, (page.left, y, half), success_title, success);
+        curve(&mut svg, plans, (page.left + half + 60.0, y, half), load_title, load);
+    }
+    y += CURVE + BELOW_CURVE;
+    for (index, (plan, lines)) in plans.iter().zip(&summaries).enumerate() {
+        svg.rect(&format!("a{}", index % COLOURS), page.margin, y - 10.0, 11.0, 11.0);
+        svg.text("name", page.margin + 18.0, y, Anchor::Start, &plan.name);
+        for line in lines {
+            y += LINE;
+            svg.text("note", page.margin + 18.0, y, Anchor::Start, line);
         }
-        y += 17.0;
+        y += LINE;
     }
     svg.finish()
 }
 
-fn timelines(svg: &mut Svg, plans: &[PolicyPlan], top: f64) -> f64 {
-    let ticks = ticks(end(plans), 6);
+/// Where the parts of a picture are.
+struct Page {
+    width: f64,
+    is_narrow: bool,
+    /// The left edge of texts, and of plots.
+    margin: f64,
+    left: f64,
+    right: f64,
+}
+
+impl Page {
+    fn new(width: f64) -> Page {
+        let width = svg::width(width);
+        let is_narrow = width < NARROW;
+        let (margin, left, right) = if is_narrow { (8.0, 64.0, 14.0) } else { (30.0, 74.0, 20.0) };
+        Page { width, is_narrow, margin, left, right }
+    }
+}
+
+fn timelines(svg: &mut Svg, plans: &[PolicyPlan], page: &Page, top: f64) -> f64 {
+    let ticks = ticks(end(plans), if page.is_narrow { 3 } else { 6 });
     let max = ticks.last().copied().unwrap_or(1.0);
-    let width = WIDTH - LEFT - RIGHT;
-    let x = |at: f64| LEFT + (at / max).min(1.0) * width;
+    let width = page.width - page.left - page.right;
+    let x = |at: f64| page.left + (at / max).min(1.0) * width;
     let rows: usize = plans.iter().map(|plan| plan.attempts.len() + 1).sum();
-    let bottom = top + rows as f64 * ROW + plans.len() as f64 * 26.0;
+    let bottom = top + rows as f64 * ROW + plans.len() as f64 * NAME;
     for tick in &ticks {
         svg.line("grid", (x(*tick), top), (x(*tick), bottom));
         svg.text("note", x(*tick), bottom + 16.0, Anchor::Middle, seconds(*tick));
     }
     let mut y = top;
     for (index, plan) in plans.iter().enumerate() {
-        svg.text("name", LEFT, y + 18.0, Anchor::Start, &plan.name);
-        y += 26.0;
+        svg.text("name", page.left, y + 18.0, Anchor::Start, &plan.name);
+        y += NAME;
         let colour = index % COLOURS;
         let height = ROW * (plan.attempts.len() + 1) as f64;
         if let Some(deadline) = plan.deadline_seconds.filter(|deadline| *deadline <= max) {
             svg.line("dash", (x(deadline), y), (x(deadline), y + height));
         }
         for attempt in &plan.attempts {
-            svg.text("note", LEFT - 8.0, y + 15.0, Anchor::End, attempt.number);
+            svg.text("note", page.left - 8.0, y + 15.0, Anchor::End, attempt.number);
             bar(svg, colour, attempt.starts, &x, y);
             y += ROW;
         }
-        svg.text("note", LEFT - 8.0, y + 15.0, Anchor::End, "gives up");
+        svg.text("note", page.left - 8.0, y + 15.0, Anchor::End, "gives up");
         bar(svg, colour, plan.gives_up_after_seconds, &x, y);
         y += ROW;
     }

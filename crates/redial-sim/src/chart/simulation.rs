@@ -2,21 +2,20 @@
 
 use std::fmt::Write as _;
 
-use super::svg::{Anchor, Svg, wrapped};
+use super::svg::{self, Anchor, NARROW, Svg, WIDTH, wrapped};
 use super::terminal::{BOLD, CODES, Canvas, DIM, Style};
 use super::{label, seconds, ticks};
 use crate::report::{PolicyReport, Report};
 
-const WIDTH: f64 = 760.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 20.0;
 const PANEL: f64 = 84.0;
-/// The space above a panel for its name and verdict.
+/// The space above a panel for its name and a verdict of one line, and that of each further line.
 const HEAD: f64 = 42.0;
+const LINE: f64 = 16.0;
+/// The space above the panels for a title of one line and a legend in one row.
 const TOP: f64 = 58.0;
 const BOTTOM: f64 = 34.0;
-/// Characters of a note in the width of the picture.
-const NOTE_COLUMNS: usize = 112;
+/// A line of the title or of the legend.
+const ROW: f64 = 20.0;
 /// The lines of a plot in a terminal.
 const ROWS: usize = 5;
 
@@ -52,54 +51,150 @@ fn capacity(report: &Report) -> Option<f64> {
 /// ```
 #[must_use]
 pub fn report_svg(report: &Report) -> String {
-    let about = wrapped(&report.about, NOTE_COLUMNS);
-    let panels = report.policies.len() as f64 * (PANEL + HEAD);
-    let height = TOP + panels + BOTTOM + 16.0 * about.len() as f64 + 10.0;
+    report_svg_of_width(report, WIDTH)
+}
+
+/// The SVG of a report with this width in pixels, from 300 to 2000; 760 is the usual one.
+#[must_use]
+pub fn report_svg_of_width(report: &Report, width: f64) -> String {
+    let page = Page::new(report, width);
+    let about = wrapped(&report.about, svg::columns(page.width - 2.0 * page.margin));
+    let panels: f64 = page.verdicts.iter().map(|lines| PANEL + head(lines)).sum();
+    let height = page.top + panels + BOTTOM + LINE * about.len() as f64 + 10.0;
     let names: Vec<&str> = report.policies.iter().map(|it| it.name.as_str()).collect();
-    let title = format!("{}: offered load and goodput over time", report.name);
-    let mut svg = Svg::new(WIDTH, height, &format!("{title} for {}", names.join("; ")));
-    svg.text("title", LEFT, 24.0, Anchor::Start, title);
-    legend(&mut svg, report);
+    let title = title(report);
+    let mut svg = Svg::new(page.width, height, &format!("{title} for {}", names.join("; ")));
+    for (index, line) in page.title.iter().enumerate() {
+        svg.text("title", page.text_left, 24.0 + ROW * index as f64, Anchor::Start, line);
+    }
+    legend(&mut svg, report, &page);
     let y_ticks = ticks(top_rate(report), 4);
-    let x_ticks = ticks(report.duration_seconds, 8);
-    let mut y = TOP;
-    for policy in &report.policies {
-        panel(&mut svg, report, policy, y + HEAD, &y_ticks, &x_ticks);
-        svg.text("name", LEFT, y + 18.0, Anchor::Start, &policy.name);
-        svg.text("note", LEFT, y + 34.0, Anchor::Start, &policy.verdict);
-        y += HEAD + PANEL;
+    let x_ticks = ticks(report.duration_seconds, if page.is_narrow { 4 } else { 8 });
+    let mut y = page.top;
+    for (policy, verdict) in report.policies.iter().zip(&page.verdicts) {
+        let head = head(verdict);
+        panel(&mut svg, report, policy, (&page, y + head), &y_ticks, &x_ticks);
+        svg.text("name", page.text_left, y + 18.0, Anchor::Start, &policy.name);
+        for (index, line) in verdict.iter().enumerate() {
+            let y = y + 34.0 + LINE * index as f64;
+            svg.text("note", page.text_left, y, Anchor::Start, line);
+        }
+        y += head + PANEL;
     }
     for tick in x_ticks.iter().filter(|tick| **tick <= report.duration_seconds) {
-        let x = LEFT + tick / report.duration_seconds * (WIDTH - LEFT - RIGHT);
+        let x = page.left + tick / report.duration_seconds * page.plot();
         svg.text("note", x, y + 18.0, Anchor::Middle, seconds(*tick));
     }
     for (index, line) in about.iter().enumerate() {
-        let y = y + BOTTOM + 14.0 + 16.0 * index as f64;
-        svg.text("note", LEFT - 44.0, y, Anchor::Start, line);
+        let y = y + BOTTOM + 14.0 + LINE * index as f64;
+        svg.text("note", page.margin, y, Anchor::Start, line);
     }
     svg.finish()
 }
 
-fn legend(svg: &mut Svg, report: &Report) {
-    let y = 46.0;
-    svg.line("l0", (LEFT, y - 4.0), (LEFT + 22.0, y - 4.0));
-    svg.text("", LEFT + 28.0, y, Anchor::Start, "requests offered per second");
-    svg.rect("a1 soft", LEFT + 210.0, y - 10.0, 22.0, 11.0);
-    svg.line("l1", (LEFT + 210.0, y - 10.0), (LEFT + 232.0, y - 10.0));
-    svg.text("", LEFT + 238.0, y, Anchor::Start, "calls that succeed (goodput)");
-    if let Some(capacity) = capacity(report) {
-        svg.line("dash", (LEFT + 420.0, y - 4.0), (LEFT + 442.0, y - 4.0));
-        svg.text(
-            "",
-            LEFT + 448.0,
-            y,
-            Anchor::Start,
-            format!("capacity {}", label(capacity.round())),
-        );
+fn title(report: &Report) -> String {
+    format!("{}: offered load and goodput over time", report.name)
+}
+
+/// The space above a panel.
+fn head(verdict: &[String]) -> f64 {
+    HEAD + LINE * verdict.len().saturating_sub(1) as f64
+}
+
+/// Where the parts of a picture are.
+struct Page {
+    width: f64,
+    is_narrow: bool,
+    /// The left edge of notes, of names and verdicts, and of the plots.
+    margin: f64,
+    text_left: f64,
+    left: f64,
+    right: f64,
+    title: Vec<String>,
+    /// The top of the legend, and of the first panel.
+    legend: f64,
+    top: f64,
+    verdicts: Vec<Vec<String>>,
+}
+
+impl Page {
+    fn new(report: &Report, width: f64) -> Page {
+        let width = svg::width(width);
+        let is_narrow = width < NARROW;
+        let (margin, text_left, left, right) =
+            if is_narrow { (8.0, 8.0, 46.0, 20.0) } else { (20.0, 64.0, 64.0, 20.0) };
+        let text_width = width - text_left - if is_narrow { 20.0 } else { 8.0 };
+        // The letters of the title are larger.
+        let title = wrapped(&title(report), svg::columns(text_width) * 3 / 4);
+        let legend = 46.0 + ROW * title.len().saturating_sub(1) as f64;
+        let rows = if is_narrow { legend_entries(report).count() } else { 1 };
+        let columns = svg::columns(text_width);
+        let verdicts = report.policies.iter().map(|policy| wrapped(&policy.verdict, columns));
+        Page {
+            width,
+            is_narrow,
+            margin,
+            text_left,
+            left,
+            right,
+            title,
+            legend,
+            top: legend + TOP - 46.0 + ROW * (rows - 1) as f64,
+            verdicts: verdicts.collect(),
+        }
     }
-    if !report.disturbances.is_empty() {
-        svg.rect("shade", LEFT + 560.0, y - 11.0, 22.0, 13.0);
-        svg.text("", LEFT + 588.0, y, Anchor::Start, "disturbance");
+
+    /// The width of a plot.
+    fn plot(&self) -> f64 {
+        self.width - self.left - self.right
+    }
+}
+
+/// An entry of the legend.
+enum Entry {
+    Offered,
+    Goodput,
+    Capacity(f64),
+    Disturbance,
+}
+
+fn legend_entries(report: &Report) -> impl Iterator<Item = Entry> {
+    let disturbance = (!report.disturbances.is_empty()).then_some(Entry::Disturbance);
+    let rates = [Entry::Offered, Entry::Goodput].into_iter();
+    rates.chain(capacity(report).map(Entry::Capacity)).chain(disturbance)
+}
+
+fn legend(svg: &mut Svg, report: &Report, page: &Page) {
+    for (index, entry) in legend_entries(report).enumerate() {
+        // The place of an entry in a row of its own, or in the only row.
+        let place = |in_row: f64| match page.is_narrow {
+            true => (page.text_left, page.legend + ROW * index as f64),
+            false => (page.text_left + in_row, page.legend),
+        };
+        let ((x, y), text) = match entry {
+            Entry::Offered => {
+                let (x, y) = place(0.0);
+                svg.line("l0", (x, y - 4.0), (x + 22.0, y - 4.0));
+                ((x, y), "requests offered per second".to_owned())
+            }
+            Entry::Goodput => {
+                let (x, y) = place(210.0);
+                svg.rect("a1 soft", x, y - 10.0, 22.0, 11.0);
+                svg.line("l1", (x, y - 10.0), (x + 22.0, y - 10.0));
+                ((x, y), "calls that succeed (goodput)".to_owned())
+            }
+            Entry::Capacity(capacity) => {
+                let (x, y) = place(420.0);
+                svg.line("dash", (x, y - 4.0), (x + 22.0, y - 4.0));
+                ((x, y), format!("capacity {}", label(capacity.round())))
+            }
+            Entry::Disturbance => {
+                let (x, y) = place(560.0);
+                svg.rect("shade", x, y - 11.0, 22.0, 13.0);
+                ((x, y), "disturbance".to_owned())
+            }
+        };
+        svg.text("", x + 28.0, y, Anchor::Start, text);
     }
 }
 
@@ -107,20 +202,20 @@ fn panel(
     svg: &mut Svg,
     report: &Report,
     policy: &PolicyReport,
-    top: f64,
+    (page, top): (&Page, f64),
     y_ticks: &[f64],
     x_ticks: &[f64],
 ) {
-    let width = WIDTH - LEFT - RIGHT;
+    let (left, width) = (page.left, page.plot());
     let max = y_ticks.last().copied().unwrap_or(1.0);
-    let x = |at: f64| LEFT + at / report.duration_seconds * width;
+    let x = |at: f64| left + at / report.duration_seconds * width;
     let y = |rate: f64| top + PANEL - (rate / max).min(1.0) * PANEL;
     for (from, to) in &report.disturbances {
         svg.rect("shade", x(*from), top, x(*to) - x(*from), PANEL);
     }
     for tick in y_ticks {
-        svg.line("grid", (LEFT, y(*tick)), (LEFT + width, y(*tick)));
-        svg.text("note", LEFT - 8.0, y(*tick) + 4.0, Anchor::End, label(*tick));
+        svg.line("grid", (left, y(*tick)), (left + width, y(*tick)));
+        svg.text("note", left - 8.0, y(*tick) + 4.0, Anchor::End, label(*tick));
     }
     for tick in x_ticks.iter().filter(|tick| **tick <= report.duration_seconds) {
         svg.line("axis", (x(*tick), top + PANEL), (x(*tick), top + PANEL + 4.0));
@@ -142,9 +237,9 @@ fn panel(
     svg.polyline("l0", &line(|point| point.offered_per_second));
     svg.polyline("l1", &goodput);
     if let Some(capacity) = capacity(report).filter(|capacity| *capacity <= max) {
-        svg.line("dash", (LEFT, y(capacity)), (LEFT + width, y(capacity)));
+        svg.line("dash", (left, y(capacity)), (left + width, y(capacity)));
     }
-    svg.line("axis", (LEFT, top + PANEL), (LEFT + width, top + PANEL));
+    svg.line("axis", (left, top + PANEL), (left + width, top + PANEL));
 }
 
 /// The report as text with plots, for a terminal or a file.

@@ -2,9 +2,8 @@
 
 use std::fmt::{Display, Write as _};
 
-/// Colours by class, for light and dark pages. The first rules are those for programs without media
-/// queries.
-const STYLE: &str = "\
+/// The rules of a picture on a light page, by class.
+pub(super) const LIGHT: &str = "\
 text{font:12px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif;fill:#24292f}\
 .title{font-size:15px;font-weight:600}.name{font-size:13px;font-weight:600}.note{fill:#57606a}\
 .page{fill:#ffffff}.grid{stroke:#d8dee4}.axis{stroke:#8c959f}.shade{fill:#f3e5c8}\
@@ -12,11 +11,25 @@ text{font:12px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,'DejaVu Sans',
 .l0{stroke:#cf4a1f}.l1{stroke:#1f7a4d}.l2{stroke:#2f6fd0}.l3{stroke:#8250df}.l4{stroke:#9a6700}\
 .a0,.a1,.a2,.a3,.a4{stroke:none}\
 .a0{fill:#cf4a1f}.a1{fill:#1f7a4d}.a2{fill:#2f6fd0}.a3{fill:#8250df}.a4{fill:#9a6700}\
-.soft{opacity:.28}.dash{stroke:#57606a;stroke-dasharray:5 4;fill:none}\
-@media(prefers-color-scheme:dark){text{fill:#e6edf3}.note{fill:#9da7b3}.page{fill:#0d1117}\
+.soft{opacity:.28}.dash{stroke:#57606a;stroke-dasharray:5 4;fill:none}";
+
+/// The colours that replace those of [`LIGHT`] on a dark page.
+pub(super) const DARK: &str = "\
+text{fill:#e6edf3}.note{fill:#9da7b3}.page{fill:#0d1117}\
 .grid{stroke:#2a313c}.axis{stroke:#6e7681}.shade{fill:#3a3016}.dash{stroke:#9da7b3}\
 .l0{stroke:#ff8a5c}.l1{stroke:#4ac585}.l2{stroke:#6ea8ff}.l3{stroke:#b492ff}.l4{stroke:#d9a441}\
-.a0{fill:#ff8a5c}.a1{fill:#4ac585}.a2{fill:#6ea8ff}.a3{fill:#b492ff}.a4{fill:#d9a441}}";
+.a0{fill:#ff8a5c}.a1{fill:#4ac585}.a2{fill:#6ea8ff}.a3{fill:#b492ff}.a4{fill:#d9a441}";
+
+/// The width of pictures, in pixels.
+pub(super) const WIDTH: f64 = 760.0;
+/// The narrowest picture.
+const WIDTH_MIN: f64 = 300.0;
+/// The widest picture.
+const WIDTH_MAX: f64 = 2000.0;
+/// Below this width a picture has one column, and its legend one entry per line.
+pub(super) const NARROW: f64 = 600.0;
+/// The width of a character of a note.
+const NOTE_PIXELS: f64 = 6.4;
 
 /// The number of colours.
 pub(super) const COLOURS: usize = 5;
@@ -97,7 +110,7 @@ impl Svg {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
              width=\"{width}\" height=\"{height}\" role=\"img\" aria-label=\"{label}\">\n\
-             <style>{STYLE}</style>\n{body}</svg>\n"
+             <style>{LIGHT}@media(prefers-color-scheme:dark){{{DARK}}}</style>\n{body}</svg>\n"
         )
     }
 }
@@ -106,6 +119,16 @@ impl Svg {
 fn number(value: f64) -> String {
     let rounded = (value * 10.0).round() / 10.0;
     format!("{}", if rounded == 0.0 { 0.0 } else { rounded })
+}
+
+/// A width that a picture can have.
+pub(super) fn width(pixels: f64) -> f64 {
+    if pixels.is_finite() { pixels.clamp(WIDTH_MIN, WIDTH_MAX) } else { WIDTH }
+}
+
+/// The characters of a note that fit into this width, also in a wide font.
+pub(super) fn columns(pixels: f64) -> usize {
+    ((pixels / NOTE_PIXELS) as usize).max(10)
 }
 
 /// A text without the characters that have a meaning in XML, and without control characters.
