@@ -66,14 +66,19 @@ impl Mock {
     /// Options for a bucket of the mock. It is polled for its configuration only by hand, since its
     /// injected failures hit polls, too.
     pub(crate) fn options(&self, bucket: &str) -> ClientOptions {
-        let info = self.http(&format!("/pools/default/buckets/{bucket}"));
-        let info: Value = serde_json::from_str(&info).expect("the mock describes its bucket");
-        let port = info["nodes"][0]["ports"]["direct"].as_u64().expect("a port");
-        let address = Address::new("127.0.0.1", u16::try_from(port).expect("a port"));
+        let address = Address::new("127.0.0.1", self.port(bucket, 0));
         ClientOptions::new([address], bucket)
             .strategy(BestEffort::new())
             .timeout(Duration::from_secs(30))
             .config_poll_interval(Duration::from_secs(3600))
+    }
+
+    /// The port of a node's KV service for a bucket.
+    pub(crate) fn port(&self, bucket: &str, node: usize) -> u16 {
+        let info = self.http(&format!("/pools/default/buckets/{bucket}"));
+        let info: Value = serde_json::from_str(&info).expect("the mock describes its bucket");
+        let port = info["nodes"][node]["ports"]["direct"].as_u64().expect("a port");
+        u16::try_from(port).expect("a port")
     }
 
     /// Gives a command, for example `opfail?bucket=default&code=134&count=3&servers=[]`.
