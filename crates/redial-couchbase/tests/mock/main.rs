@@ -5,6 +5,7 @@
 //! What the mock does not have (0x88, 0xa2, 0xa4, collections, TLS, GET META) is tested against the
 //! scripted server, in `tests/client`.
 
+mod peers;
 mod server;
 
 use std::io::{ErrorKind, Read, Write};

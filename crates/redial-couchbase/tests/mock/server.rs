@@ -11,6 +11,8 @@ use serde_json::Value;
 
 /// The variable with the path of the jar; `cargo xtask test couchbase-mock` sets it.
 const JAR: &str = "REDIAL_COUCHBASE_MOCK";
+/// Administrator:password, the mock's own account.
+const ACCOUNT: &str = "Authorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==\r\n";
 /// How long the mock may take to start on a busy machine.
 const START_MAX: Duration = Duration::from_secs(60);
 /// How long an HTTP request to it may take.
@@ -89,6 +91,18 @@ impl Mock {
         answer
     }
 
+    /// Makes the first node of a bucket silent: it keeps its connections, and answers nothing until it is
+    /// respawned. With one node this is what is left of a failover, which ends with an error.
+    pub(crate) fn silence(&self, bucket: &str) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.rest_port)).expect("it listens");
+        stream.set_read_timeout(Some(HTTP_MAX)).expect("it is a socket");
+        let path = format!("/mock/failover?bucket={bucket}&idx=0");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: mock\r\nConnection: close\r\n{ACCOUNT}\r\n")
+            .expect("it reads");
+        // The answer is an error, or none at all.
+        let _ = stream.read(&mut [0; 1024]);
+    }
+
     /// Fails the next requests of all nodes.
     pub(crate) fn fail(&self, status: u16, count: i32) {
         self.command(&format!("opfail?bucket=default&code={status}&count={count}&servers=[]"));
@@ -110,11 +124,8 @@ impl Mock {
     fn http(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.rest_port)).expect("it listens");
         stream.set_read_timeout(Some(HTTP_MAX)).expect("it is a socket");
-        // Administrator:password, the mock's own account.
-        let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: mock\r\nConnection: close\r\n\
-             Authorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==\r\n\r\n"
-        );
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: mock\r\nConnection: close\r\n{ACCOUNT}\r\n");
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut response = String::new();
         stream.read_to_string(&mut response).expect("it answers");
