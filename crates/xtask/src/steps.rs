@@ -482,10 +482,10 @@ fn couchbase_peers(root: &Path) -> Result<Vec<CommandLine>, String> {
     Ok(lines)
 }
 
-/// The variable with the path of CouchbaseMock.
+/// The variable with the path of `CouchbaseMock`.
 const MOCK: &str = "REDIAL_COUCHBASE_MOCK";
 
-/// How CouchbaseMock is fetched, and its path.
+/// How `CouchbaseMock` is fetched, and its path.
 fn fetched_mock(root: &Path) -> Result<(CommandLine, String), String> {
     let root = root.canonicalize().map_err(|problem| format!("{}: {problem}", root.display()))?;
     let folder = root.join("target/couchbase/mock");
