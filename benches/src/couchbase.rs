@@ -1,26 +1,28 @@
 //! What the orchestrator costs a request of the Couchbase client that succeeds at once, in instructions
-//! (callgrind): the same client and connection, with and without it.
+//! (callgrind): the same client and connection without it, with tokio's timeout alone, and with it.
 //!
 //! `cargo run --release --manifest-path benches/Cargo.toml --features couchbase --bin couchbase` starts memcached,
 //! a process of its own, so that only the client is counted. Instructions of a case are the difference of two
-//! whole runs, divided by the difference of their counts; the run itself repeats the median of a few.
+//! whole runs, divided by the difference of their counts; of a few such differences the median is printed.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use redial_couchbase::client::{Address, Client, ClientOptions, Collection};
+use redial_couchbase::client::{Address, Client, ClientOptions, Collection, TIMEOUT};
 
 const FEW: u64 = 200;
 const MANY: u64 = 2_200;
 /// How often a case is counted: turns of the event loop differ a little.
-const RUNS: usize = 5;
+const RUNS: usize = 3;
 const READY_MAX: Duration = Duration::from_secs(30);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["run", case, port, n] => run(case, port.parse().expect("a port"), n.parse().expect("a count")),
+        ["run", case, port, n] => {
+            run(case, port.parse().expect("a port"), n.parse().expect("a count"))
+        }
         [] => table(),
         _ => panic!("no argument is expected"),
     }
@@ -28,13 +30,14 @@ fn main() {
 
 fn table() {
     let server = Memcached::start();
-    println!("| request that succeeds | alone | with the orchestrator | more |");
+    println!("| request that succeeds | alone | with tokio's timeout | with the orchestrator |");
     println!("| --- | --- | --- | --- |");
     for operation in ["get", "upsert"] {
-        let [alone, with] = ["alone", "orchestrated"]
+        let [alone, timeout, with] = ["alone", "with timeout", "orchestrated"]
             .map(|kind| instructions(&format!("{operation} {kind}"), server.port));
-        let (more, percent) = (with - alone, (with / alone - 1.0) * 100.0);
-        println!("| {operation} | {alone:.0} | {with:.0} | {more:+.0} ({percent:+.1} %) |");
+        let more =
+            |count: f64| format!("{:+.0} ({:+.0} %)", count - alone, (count / alone - 1.0) * 100.0);
+        println!("| {operation} | {alone:.0} | {} | {} |", more(timeout), more(with));
     }
 }
 
@@ -75,13 +78,22 @@ fn run(case: &str, port: u16, n: u64) {
 }
 
 async fn request(case: &str, documents: &Collection) {
-    match case {
-        "get alone" => drop(documents.get("key").send_once().await.expect("it is there")),
-        "get orchestrated" => drop(documents.get("key").await.expect("it is there")),
-        "upsert alone" => drop(documents.upsert("key", "value").send_once().await.expect("stored")),
-        "upsert orchestrated" => drop(documents.upsert("key", "value").await.expect("stored")),
+    let get = || documents.get("key");
+    let upsert = || documents.upsert("key", "value");
+    let is_done = match case {
+        "get alone" => get().send_once().await.is_ok(),
+        "get with timeout" => {
+            matches!(tokio::time::timeout(TIMEOUT, get().send_once()).await, Ok(Ok(_)))
+        }
+        "get orchestrated" => get().await.is_ok(),
+        "upsert alone" => upsert().send_once().await.is_ok(),
+        "upsert with timeout" => {
+            matches!(tokio::time::timeout(TIMEOUT, upsert().send_once()).await, Ok(Ok(_)))
+        }
+        "upsert orchestrated" => upsert().await.is_ok(),
         _ => panic!("there is no case {case:?}"),
-    }
+    };
+    assert!(is_done, "memcached serves it");
 }
 
 /// A memcached on a free port.
