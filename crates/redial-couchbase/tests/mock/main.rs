@@ -155,7 +155,13 @@ async fn mock_refuses_wrong_passwords_and_buckets_at_once() {
     let options = options.plain_sasl(PlainSasl::Always).credentials("secure", "wrong");
     // The mock does not check SCRAM's proof; the client notices that the mock has another password.
     let client = Client::open(options.clone());
-    assert!(client.wait_until_ready(ms(500)).await.unwrap_err().is_timeout());
+    let connected = async {
+        while client.endpoints()[0].connect_error.is_none() {
+            tokio::time::sleep(ms(20)).await;
+        }
+    };
+    tokio::time::timeout(READY_MAX, connected).await.expect("an attempt to connect has failed");
+    assert!(client.wait_until_ready(ms(100)).await.unwrap_err().is_timeout());
     let error = client.endpoints()[0].connect_error.clone();
     assert_eq!(error.as_deref(), Some("the server does not know the password"));
     // It checks that of PLAIN.
