@@ -17,3 +17,4 @@
 pub mod couchbase;
 pub mod grpc;
 pub mod proxy;
+mod tasks;

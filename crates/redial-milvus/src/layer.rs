@@ -52,7 +52,7 @@ use tower_service::Service;
 use crate::call::Interceptor;
 
 pub use answer::Answer;
-pub use body::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX, ResponseBody, SavedBody};
+pub use body::{BufferedBody, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 
 /// The methods of Milvus's service that stream; their calls are not retried.
 pub const STREAMING_METHODS: [&str; 2] = ["CreateReplicateStream", "DumpMessages"];
@@ -60,7 +60,7 @@ pub const STREAMING_METHODS: [&str; 2] = ["CreateReplicateStream", "DumpMessages
 /// Makes the client's request body from the saved message.
 pub trait MakeBody<B>: Clone {
     /// The body of an attempt.
-    fn make_body(&self, body: SavedBody<B>) -> B;
+    fn make_body(&self, body: BufferedBody<B>) -> B;
 }
 
 /// The bodies of tonic 0.14.
@@ -70,7 +70,7 @@ pub struct Tonic;
 
 #[cfg(feature = "tonic")]
 impl MakeBody<tonic::body::Body> for Tonic {
-    fn make_body(&self, body: SavedBody<tonic::body::Body>) -> tonic::body::Body {
+    fn make_body(&self, body: BufferedBody<tonic::body::Body>) -> tonic::body::Body {
         tonic::body::Body::new(body)
     }
 }
@@ -82,7 +82,7 @@ pub struct Tonic013;
 
 #[cfg(feature = "tonic-0-13")]
 impl MakeBody<tonic_0_13::body::Body> for Tonic013 {
-    fn make_body(&self, body: SavedBody<tonic_0_13::body::Body>) -> tonic_0_13::body::Body {
+    fn make_body(&self, body: BufferedBody<tonic_0_13::body::Body>) -> tonic_0_13::body::Body {
         tonic_0_13::body::Body::new(body)
     }
 }
@@ -97,8 +97,8 @@ impl<F> fmt::Debug for MakeBodyFn<F> {
     }
 }
 
-impl<B, F: Fn(SavedBody<B>) -> B + Clone> MakeBody<B> for MakeBodyFn<F> {
-    fn make_body(&self, body: SavedBody<B>) -> B {
+impl<B, F: Fn(BufferedBody<B>) -> B + Clone> MakeBody<B> for MakeBodyFn<F> {
+    fn make_body(&self, body: BufferedBody<B>) -> B {
         (self.0)(body)
     }
 }
@@ -150,7 +150,7 @@ impl<F> InterceptorLayer<MakeBodyFn<F>> {
     /// A layer for any client; `make_body` makes its request body, for example `Body::new` of tonic.
     pub fn new<B>(interceptor: Interceptor, make_body: F) -> Self
     where
-        F: Fn(SavedBody<B>) -> B + Clone,
+        F: Fn(BufferedBody<B>) -> B + Clone,
     {
         InterceptorLayer::with(interceptor, MakeBodyFn(make_body))
     }
@@ -218,7 +218,7 @@ pub struct InterceptorService<S, A> {
 
 /// The future of a call.
 pub type ResponseFuture<R> =
-    Pin<Box<dyn Future<Output = Result<Response<ResponseBody<R>>, BoxError>> + Send>>;
+    Pin<Box<dyn Future<Output = Result<Response<BufferedBody<R>>, BoxError>> + Send>>;
 
 impl<S, A, B, R> Service<Request<B>> for InterceptorService<S, A>
 where
@@ -231,7 +231,7 @@ where
     R: Body<Data = Bytes> + Send + Unpin + 'static,
     R::Error: Into<BoxError>,
 {
-    type Response = Response<ResponseBody<R>>;
+    type Response = Response<BufferedBody<R>>;
     type Error = BoxError;
     type Future = ResponseFuture<R>;
 

@@ -160,6 +160,82 @@ fn shows(row: &Value) -> Result<String, String> {
     Ok(parts.join(", "))
 }
 
+/// The Couchbase clients: their names in the list of differences and in the document.
+pub const COUCHBASE_CLIENTS: [(&str, &str); 2] = [("go", "gocb"), ("java", "Java SDK")];
+
+/// The programs around Couchbase's clients: their build, and the test's variables with their commands.
+pub(crate) fn couchbase_clients(root: &Path) -> (Vec<CommandLine>, [(&'static str, String); 2]) {
+    let go = "go build -C interop/couchbase/go -o ../../../target/interop/couchbase/go/peer .";
+    let target = root.join("target/interop/couchbase/java");
+    let java = "mvn --batch-mode --quiet --file interop/couchbase/java/pom.xml package";
+    let java = CommandLine::new(java).arg(format!("-Dredial.target={}", target.display()));
+    let build = vec![CommandLine::new(go).downloads(), java.downloads()];
+    let go = root.join("target/interop/couchbase/go/peer").display().to_string();
+    let java = format!("java -jar {}", target.join("peer.jar").display());
+    (build, [("REDIAL_COUCHBASE_GO", go), ("REDIAL_COUCHBASE_JAVA", java)])
+}
+
+/// The tables of `docs/couchbase.md` about other clients: what each does in each case, and the differences.
+///
+/// # Errors
+/// The text is not JSON, or a row lacks a required field.
+pub fn couchbase_tables(differences: &str) -> Result<[String; 2], String> {
+    let file: Value = serde_json::from_str(differences).map_err(|problem| problem.to_string())?;
+    let list = |name: &str| file[name].as_array().ok_or_else(|| format!("no list {name:?}"));
+    let (cases, rows) = (list("cases")?, list("differences")?);
+    let mut behaviour =
+        "| request | Redial | gocb | Java SDK |\n| --- | --- | --- | --- |\n".to_owned();
+    for case in cases {
+        let name = case["name"].as_str().ok_or_else(|| format!("a case without a name: {case}"))?;
+        let cells = COUCHBASE_CLIENTS.map(|(client, _)| {
+            let parts = rows.iter().map(|row| fields(&row["cases"][name][client]));
+            let parts: Vec<_> = parts.filter(|text| !text.is_empty()).collect();
+            if parts.is_empty() { "the same".to_owned() } else { parts.join("; ") }
+        });
+        let expected = fields(&case["expect"]);
+        let _ = writeln!(behaviour, "| {name} | {expected} | {} |", cells.join(" | "));
+    }
+    let mut table =
+        "| difference | who | decision | reason |\n| --- | --- | --- | --- |\n".to_owned();
+    for row in rows {
+        let part =
+            |name: &str| row[name].as_str().ok_or_else(|| format!("a row without {name:?}: {row}"));
+        let seen = row["cases"].as_object().ok_or_else(|| format!("a row without cases: {row}"))?;
+        let has = |client: &str| seen.values().any(|case| case[client].is_object());
+        let who = COUCHBASE_CLIENTS.iter().filter(|(client, _)| has(client));
+        let who: Vec<_> = who.map(|(_, name)| *name).collect();
+        let (what, decision, why) = (part("what")?, part("ruling")?, part("why")?);
+        let _ = writeln!(table, "| {what} | {} | {decision} | {why} |", who.join(", "));
+    }
+    Ok([behaviour, table])
+}
+
+/// The fields of a case in words; a list that is empty goes without saying.
+fn fields(of: &Value) -> String {
+    let list = |name: &str| {
+        let items = of[name].as_array().into_iter().flatten();
+        let texts = items.map(|item| item.as_str().map_or(item.to_string(), str::to_owned));
+        texts.collect::<Vec<_>>().join(", ")
+    };
+    let mut parts: Vec<String> = of["outcome"].as_str().map(str::to_owned).into_iter().collect();
+    match of["attempts"].as_u64() {
+        Some(1) => parts.push("1 attempt".to_owned()),
+        Some(attempts) => parts.push(format!("{attempts} attempts")),
+        None => {}
+    }
+    for name in ["delays_ms", "gaps_ms"] {
+        let delays = list(name);
+        if !delays.is_empty() {
+            parts.push(format!("{delays} ms"));
+        }
+    }
+    let reasons = list("reasons");
+    if !reasons.is_empty() {
+        parts.push(reasons);
+    }
+    parts.join("; ")
+}
+
 #[cfg(test)]
 mod tests {
     //! Goal: build output stays below `target`, and every row is in a table.
@@ -186,6 +262,26 @@ mod tests {
             );
             assert!(servers.contains(&format!("-- servers {language} ")), "{servers}");
         }
+    }
+
+    #[test]
+    fn languages_couchbase_tables_show_cases_and_differences() {
+        let list = r#"{"cases": [{"name": "a get", "expect": {"outcome": "ok", "attempts": 2,
+            "reasons": ["KV_LOCKED"], "delays_ms": [1], "gaps_ms": []}}], "differences": [
+            {"what": "w", "ruling": "C2", "why": "y", "cases": {"a get": {"java":
+            {"delays_ms": [0], "attempts": 1}}}}]}"#;
+        let [cases, differences] = couchbase_tables(list).unwrap();
+        let row = "| a get | ok; 2 attempts; 1 ms; KV_LOCKED | the same | 1 attempt; 0 ms |";
+        assert_eq!(cases.lines().last(), Some(row));
+        assert_eq!(differences.lines().last(), Some("| w | Java SDK | C2 | y |"));
+        assert!(couchbase_tables("{}").unwrap_err().contains("no list"));
+    }
+
+    #[test]
+    fn languages_couchbase_programs_are_built_below_target() {
+        let (build, programs) = couchbase_clients(Path::new("/root"));
+        assert!(build.iter().all(|line| line.to_string().contains("target/interop/couchbase")));
+        assert!(programs.iter().all(|(_, program)| program.contains("/root/target/interop")));
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! | `–` | there is nothing to show | everywhere |
 //!
 //! A row without any name has a remark that starts with [`UNTESTED`]; the number of these rows is pinned. In a
-//! design with a client, `–` in the client column needs a remark.
+//! design with a client, `–` in the client column needs a remark, and the number of these rows is pinned.
 
 use std::collections::BTreeSet;
 
@@ -36,6 +36,8 @@ pub struct Design {
     pub statements: usize,
     /// The number of statements without a test or scenario.
     pub untested: usize,
+    /// The number of statements that no client can show; 0 for a design whose users call the library.
+    pub without_client: usize,
     /// Whether all of it works in a client.
     pub state: State,
     /// The code that its users call.
@@ -95,12 +97,13 @@ fn check_design(section: &str, existing: &Names, design: &Design, problems: &mut
     if rows.len() != design.statements {
         report(format!("{} rows, {} statements", rows.len(), design.statements));
     }
-    let mut untested = 0;
+    let (mut untested, mut without_client) = (0, 0);
     let mut seen = BTreeSet::new();
     for (number, row) in (1..).zip(&rows) {
         match Row::parse(row) {
             Ok(row) => {
                 untested += usize::from(row.names().is_empty());
+                without_client += usize::from(row.is_without_client(design));
                 row.check(existing, design, &mut |problem| {
                     report(format!("row {number}: {problem}"));
                 });
@@ -116,6 +119,10 @@ fn check_design(section: &str, existing: &Names, design: &Design, problems: &mut
     }
     if untested != design.untested {
         report(format!("{untested} statements have no test, {} are pinned", design.untested));
+    }
+    let pinned = design.without_client;
+    if without_client != pinned {
+        report(format!("{without_client} statements are not for a client, {pinned} are pinned"));
     }
 }
 
@@ -161,6 +168,11 @@ impl<'a> Row<'a> {
         names
     }
 
+    /// Whether no client can show the statement, although the design has one.
+    fn is_without_client(&self, design: &Design) -> bool {
+        design.users == Users::Client && self.client.word == Some(NOTHING_TO_SHOW)
+    }
+
     fn check(&self, existing: &Names, design: &Design, report: &mut impl FnMut(String)) {
         let names = self.names();
         names.missing_from(existing).into_iter().for_each(&mut *report);
@@ -186,7 +198,7 @@ impl<'a> Row<'a> {
             Some(CORE_ONLY) if self.library.names.is_empty() => {
                 report(format!("\"{CORE_ONLY}\" needs a name in the library column"));
             }
-            Some(NOTHING_TO_SHOW) if design.users == Users::Client && self.remark.is_empty() => {
+            Some(NOTHING_TO_SHOW) if self.is_without_client(design) && self.remark.is_empty() => {
                 report(format!("\"{NOTHING_TO_SHOW}\" in the client column needs a remark"));
             }
             _ => {}
@@ -237,6 +249,7 @@ mod tests {
         heading: "Sample: one",
         statements: 1,
         untested: 0,
+        without_client: 0,
         state: State::Finished,
         users: Users::Client,
     };
@@ -274,7 +287,8 @@ mod tests {
         check(["`sample_one`, \"a, b: c\"", "`sample_two`", "same", ""], DESIGN, &[]);
         check(["\"a, b: c\"", "same", "same", ""], DESIGN, &[]);
         check(["–", "`sample_one`", "no", ""], DESIGN, &[]);
-        check(["`sample_one`", "–", "–", "there is no client for it"], DESIGN, &[]);
+        let without_client = Design { without_client: 1, ..DESIGN };
+        check(["`sample_one`", "–", "–", "there is no client for it"], without_client, &[]);
         let library = Design { users: Users::Library, ..DESIGN };
         check(["`sample_one`", "–", "–", ""], library, &[]);
         assert_eq!(in_progress(&page("`sample_one`", "core only", "no", ""), 0), [""; 0]);
@@ -313,8 +327,13 @@ mod tests {
         };
         check(["`sample_one`", "core only", "no", ""], DESIGN, &[&finished("core only")]);
         check(["`sample_one`", "no", "no", ""], DESIGN, &[&finished("no")]);
+        let without_client = Design { without_client: 1, ..DESIGN };
         let remark = ["Sample: row 1: \"–\" in the client column needs a remark"];
-        check(["`sample_one`", "–", "no", ""], DESIGN, &remark);
+        check(["`sample_one`", "–", "no", ""], without_client, &remark);
+        let pinned = ["Sample: 1 statements are not for a client, 0 are pinned"];
+        check(["`sample_one`", "–", "no", "about the documentation"], DESIGN, &pinned);
+        let fewer = ["Sample: 0 statements are not for a client, 1 are pinned"];
+        check(["`sample_one`", "`sample_two`", "no", ""], without_client, &fewer);
     }
 
     #[test]

@@ -236,7 +236,7 @@ pub(crate) const STEPS: &[Step] = &[
         why: "the Couchbase client's frames are understood by memcached",
         when: When::Always,
         needs: &[MEMCACHED],
-        lines: |_| Ok(vec![couchbase_test("memcached")]),
+        lines: |_| Ok(vec![couchbase_test("memcached", "memcached_")]),
     },
     Step {
         name: "couchbase-mock",
@@ -244,6 +244,13 @@ pub(crate) const STEPS: &[Step] = &[
         when: When::Always,
         needs: &[languages::JAVA, languages::MAVEN],
         lines: couchbase_mock,
+    },
+    Step {
+        name: "couchbase-peers",
+        why: "gocb and the Java SDK differ from the Couchbase client as docs/couchbase.md lists",
+        when: When::Always,
+        needs: &[languages::GO, languages::JAVA, languages::MAVEN],
+        lines: couchbase_peers,
     },
     Step {
         name: "milvus",
@@ -471,16 +478,38 @@ fn line(words: &str) -> Result<Vec<CommandLine>, String> {
 }
 
 /// Tests of the Couchbase client that need an installed server; `cargo test` ignores them.
-fn couchbase_test(name: &str) -> CommandLine {
+/// The tests of a file whose names begin like this.
+fn couchbase_test(name: &str, tests: &str) -> CommandLine {
     CommandLine::new("cargo test --package redial-couchbase --features client --test")
         .arg(name)
         .arg("--")
         .arg("--ignored")
         // Each test starts a server of its own.
         .arg("--test-threads=1")
+        .arg(tests)
 }
 
 fn couchbase_mock(root: &Path) -> Result<Vec<CommandLine>, String> {
+    let (fetch, jar) = fetched_mock(root)?;
+    Ok(vec![fetch, couchbase_test("mock", "mock_").env(MOCK, &jar)])
+}
+
+fn couchbase_peers(root: &Path) -> Result<Vec<CommandLine>, String> {
+    let (fetch, jar) = fetched_mock(root)?;
+    let absolute = root.canonicalize();
+    let absolute = absolute.map_err(|problem| format!("{}: {problem}", root.display()))?;
+    let (mut lines, programs) = languages::couchbase_clients(&absolute);
+    let test = couchbase_test("mock", "peers").env(MOCK, &jar);
+    let test = programs.iter().fold(test, |test, (name, program)| test.env(name, program));
+    lines.extend([fetch, test]);
+    Ok(lines)
+}
+
+/// The variable with the path of `CouchbaseMock`.
+const MOCK: &str = "REDIAL_COUCHBASE_MOCK";
+
+/// How `CouchbaseMock` is fetched, and its path.
+fn fetched_mock(root: &Path) -> Result<(CommandLine, String), String> {
     let root = root.canonicalize().map_err(|problem| format!("{}: {problem}", root.display()))?;
     let folder = root.join("target/couchbase/mock");
     let fetch = "mvn --batch-mode --quiet --file interop/couchbase/pom.xml";
@@ -489,7 +518,7 @@ fn couchbase_mock(root: &Path) -> Result<Vec<CommandLine>, String> {
         .arg(format!("-DoutputDirectory={}", folder.display()))
         .downloads();
     let jar = folder.join("CouchbaseMock-1.5.27.jar").display().to_string();
-    Ok(vec![fetch, couchbase_test("mock").env("REDIAL_COUCHBASE_MOCK", &jar)])
+    Ok((fetch, jar))
 }
 
 fn loom(words: &str) -> CommandLine {

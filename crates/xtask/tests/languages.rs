@@ -33,6 +33,39 @@ fn languages_tables_match_the_checked_differences() {
 }
 
 #[test]
+fn languages_couchbase_tables_match_the_checked_differences() {
+    let text = read("docs/couchbase.md");
+    let list = read("interop/couchbase/differences.json");
+    for (name, table) in
+        ["cases", "differences"].into_iter().zip(languages::couchbase_tables(&list).unwrap())
+    {
+        let mark = format!("<!-- {name}: made from interop/couchbase/differences.json -->\n");
+        let written = between(&text, &mark, "<!-- end -->");
+        assert!(written == table, "docs/couchbase.md is to have this:\n{mark}{table}<!-- end -->");
+    }
+    let (go, java) = (read("interop/couchbase/go/go.mod"), read("interop/couchbase/java/pom.xml"));
+    let go = between(&go, "github.com/couchbase/gocb/v2 v", "\n");
+    let java =
+        between(&java, "<artifactId>java-client</artifactId>\n      <version>", "</version>");
+    for version in [format!("gocb {}", go.trim()), format!("Java SDK {java}")] {
+        assert!(text.contains(&version), "docs/couchbase.md is to name {version}");
+    }
+}
+
+#[test]
+fn languages_couchbase_rows_name_a_decision() {
+    let decisions = read("docs/decisions.md");
+    let list: Value = serde_json::from_str(&read("interop/couchbase/differences.json")).unwrap();
+    for row in list["differences"].as_array().unwrap() {
+        let id = row["ruling"].as_str().unwrap();
+        // The later ones have a sentence in place of a number.
+        let is_there =
+            [format!("- **{id}**"), format!("- *{id}*")].iter().any(|it| decisions.contains(it));
+        assert!(is_there, "there is no decision {id}");
+    }
+}
+
+#[test]
 fn languages_versions_match_the_installed_ones() {
     let package: Value = serde_json::from_str(&read("interop/node/package.json")).unwrap();
     let node = package["dependencies"]["@grpc/grpc-js"].as_str().unwrap();
@@ -88,5 +121,7 @@ fn languages_lock_files_contain_no_registry_urls() {
         let text = read(&format!("checks/milvus/{file}"));
         assert!(!text.contains("\"resolved\"") && !text.contains("index-url"), "{file}");
     }
-    assert!(!read("interop/java/pom.xml").contains("<repository>"));
+    for file in ["java/pom.xml", "couchbase/pom.xml", "couchbase/java/pom.xml"] {
+        assert!(!read(&format!("interop/{file}")).contains("<repository>"), "{file}");
+    }
 }

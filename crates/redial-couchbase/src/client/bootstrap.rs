@@ -16,7 +16,7 @@ use super::connection::{Connection, Stream};
 use super::error::RequestError;
 use super::frame::{RequestFrame, ResponseFrame};
 use super::opcode;
-use super::options::{ClientOptions, PlainSasl, Protocol};
+use super::options::{ClientOptions, Credentials, PlainSasl, Protocol};
 use super::scram::{Hash, Scram};
 use super::topology::{Address, Topology, TopologyError, Transport};
 use crate::error_map::ErrorMap;
@@ -80,7 +80,10 @@ impl fmt::Display for ConnectError {
                 write!(f, "{command}: status {status:#04x}")
             }
             ConnectError::NoMechanism(offered) => {
-                write!(f, "no usable SASL mechanism among {offered:?}; PLAIN needs TLS")
+                write!(
+                    f,
+                    "no usable SASL mechanism among {offered:?}; PLAIN and OAUTHBEARER need TLS"
+                )
             }
             ConnectError::Scram(problem) => f.write_str(problem),
             ConnectError::Config(error) => error.fmt(f),
@@ -121,7 +124,8 @@ pub(crate) async fn connect(
     // A refused client certificate shows at the first read (decision C1).
     if let Some(error) = connection.error().filter(|error| is_tls_error(error)) {
         status.tls_failed(error.to_string());
-    } else if options.tls.is_some() && ready.is_ok() {
+    } else if options.tls.is_some() && !matches!(ready, Err(ConnectError::Step { .. })) {
+        // The server has responded, so its end of the handshake has succeeded, too.
         status.tls_passed();
     }
     let (collections, error_map, topology) = ready?;
@@ -159,8 +163,8 @@ impl Handshake<'_> {
             return Ok((Collections::Unsupported, None, topology));
         }
         let collections = self.hello().await?;
-        if let Some((user, password)) = &self.options.credentials {
-            self.authenticate(user, password).await?;
+        if let Some(credentials) = &self.options.credentials {
+            self.authenticate(credentials).await?;
         }
         let error_map = self.error_map().await?;
         self.select_bucket().await?;
@@ -182,11 +186,23 @@ impl Handshake<'_> {
         Ok(if has(FEATURE_COLLECTIONS) { Collections::Supported } else { Collections::Unsupported })
     }
 
-    async fn authenticate(&self, user: &str, password: &str) -> Result<(), ConnectError> {
+    async fn authenticate(&self, credentials: &Credentials) -> Result<(), ConnectError> {
         let offered = self.send(opcode::SASL_LIST_MECHS, b"", b"").await?;
         let offered = success(offered, opcode::SASL_LIST_MECHS)?;
         let offered = String::from_utf8_lossy(&offered);
         let has = |name: &str| offered.split_ascii_whitespace().any(|it| it == name);
+        let may_send_secret =
+            self.options.tls.is_some() || self.options.plain_sasl == PlainSasl::Always;
+        let (user, password) = match credentials {
+            Credentials::Password { user, password } => (user, password),
+            Credentials::Token(token) if has("OAUTHBEARER") && may_send_secret => {
+                let message = format!("n,,\u{1}auth=Bearer {token}\u{1}\u{1}");
+                return self.in_one_step("OAUTHBEARER", &message).await;
+            }
+            Credentials::Token(_) => {
+                return Err(ConnectError::NoMechanism(offered.trim().to_owned()));
+            }
+        };
         let scram = [
             ("SCRAM-SHA512", Hash::Sha512),
             ("SCRAM-SHA256", Hash::Sha256),
@@ -195,12 +211,16 @@ impl Handshake<'_> {
         if let Some((name, hash)) = scram.into_iter().find(|(name, _)| has(name)) {
             return self.scram(name, hash, user, password).await;
         }
-        let plain = self.options.tls.is_some() || self.options.plain_sasl == PlainSasl::Always;
-        if !(has("PLAIN") && plain) {
+        if !(has("PLAIN") && may_send_secret) {
             return Err(ConnectError::NoMechanism(offered.trim().to_owned()));
         }
-        let message = format!("\0{user}\0{password}");
-        let response = self.send(opcode::SASL_AUTH, b"PLAIN", message.as_bytes()).await?;
+        self.in_one_step("PLAIN", &format!("\0{user}\0{password}")).await
+    }
+
+    /// A mechanism that sends the secret itself.
+    async fn in_one_step(&self, mechanism: &str, message: &str) -> Result<(), ConnectError> {
+        let (name, message) = (mechanism.as_bytes(), message.as_bytes());
+        let response = self.send(opcode::SASL_AUTH, name, message).await?;
         self.status.sasl_answered(response.status);
         success(response, opcode::SASL_AUTH).map(drop)
     }

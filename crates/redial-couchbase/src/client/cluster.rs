@@ -10,6 +10,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use redial::Reason;
 
 use super::bootstrap::Collections;
+use super::connection::Connection;
 use super::endpoint::{Endpoint, Membership, ReadyConnection};
 use super::error::{InvalidRequest, RequestError};
 use super::frame::{RequestFrame, ResponseFrame};
@@ -263,13 +264,10 @@ impl Cluster {
         let opcode = opcode::GET_COLLECTIONS_MANIFEST;
         let request =
             self.internal.request(operation::KV_GET_COLLECTION_MANIFEST, self.options.timeout);
-        let fetched = request.run(|_| send(&connection.connection, opcode)).await;
+        let fetched = request.run(|_| self.ask(&connection.connection, opcode)).await;
         let frame = fetched.map_err(|error| {
             error.into_last().unwrap_or(RequestError::NotSent(reason::SERVICE_NOT_AVAILABLE))
         })?;
-        if frame.status != status::SUCCESS {
-            return Err(RequestError::Response(self.response(opcode, frame.status)));
-        }
         let manifest = Manifest::parse(&frame.value)
             .ok_or(RequestError::Protocol("it is not a collection manifest"))?;
         let is_newer = self.manifest.load().as_ref().is_none_or(|it| it.uid() <= manifest.uid());
@@ -289,11 +287,32 @@ impl Cluster {
         let Some((endpoint, ready)) = ready else { return };
         let request =
             self.internal.request(operation::KV_CLUSTER_CONFIG, self.options.config_poll_interval);
-        let polled = request.run(|_| send(&ready.connection, opcode::GET_CLUSTER_CONFIG)).await;
-        if let Ok(frame) = polled
-            && frame.status == status::SUCCESS
-        {
+        let polled = request.run(|_| self.ask(&ready.connection, opcode::GET_CLUSTER_CONFIG)).await;
+        if let Ok(frame) = polled {
             self.apply_json(&frame.value, endpoint);
+        }
+    }
+
+    /// Sends a command without arguments once.
+    async fn ask(
+        &self,
+        connection: &Connection,
+        opcode: u8,
+    ) -> Result<ResponseFrame, RequestError> {
+        let frame = RequestFrame {
+            opcode,
+            vbucket: 0,
+            opaque: 0,
+            cas: 0,
+            extras: &[],
+            key_prefix: &[],
+            key: &[],
+            value: &[],
+        };
+        let frame = connection.send(frame)?.receive().await?;
+        match frame.status {
+            status::SUCCESS => Ok(frame),
+            refused => Err(RequestError::Response(self.response(opcode, refused))),
         }
     }
 }
@@ -305,22 +324,4 @@ impl Drop for Fetching<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
-}
-
-/// Sends a command without arguments.
-async fn send(
-    connection: &super::connection::Connection,
-    opcode: u8,
-) -> Result<ResponseFrame, RequestError> {
-    let frame = RequestFrame {
-        opcode,
-        vbucket: 0,
-        opaque: 0,
-        cas: 0,
-        extras: &[],
-        key_prefix: &[],
-        key: &[],
-        value: &[],
-    };
-    connection.send(frame)?.receive().await
 }

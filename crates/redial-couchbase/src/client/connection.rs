@@ -120,6 +120,11 @@ impl Connection {
         let _ = self.closed.clone().wait_for(|closed| *closed).await;
     }
 
+    /// Ends the connection and its requests, also while requests in flight hold it.
+    pub(crate) fn close(&self) {
+        self.task.abort();
+    }
+
     /// The error that ended the connection, if there was one.
     pub(crate) fn error(&self) -> Option<Arc<io::Error>> {
         self.shared.lock().end.clone().flatten()
@@ -128,7 +133,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.task.abort();
+        self.close();
     }
 }
 

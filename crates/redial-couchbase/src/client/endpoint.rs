@@ -56,12 +56,15 @@ impl Endpoint {
         endpoint
     }
 
-    /// Closes the connection for good.
+    /// Closes the connection for good. Its requests in flight end as with a lost connection: a node that
+    /// has left the cluster may never answer.
     pub(crate) fn stop(&self) {
         if let Some(task) = self.task.get() {
             task.abort();
         }
-        self.ready.store(None);
+        if let Some(ready) = self.ready.swap(None) {
+            ready.connection.close();
+        }
     }
 
     /// Why the endpoint is not connected, if an attempt to connect failed.

@@ -63,7 +63,7 @@ pub(crate) enum Protocol {
     Memcached,
 }
 
-/// Whether the password may be sent without encryption.
+/// Whether a password or token may be sent without encryption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlainSasl {
     /// `PLAIN` is used over TLS only.
@@ -72,6 +72,13 @@ pub enum PlainSasl {
     /// `PLAIN` is used without TLS, too, if the server has no SCRAM: anyone on the network can read the
     /// password.
     Always,
+}
+
+/// How the client authenticates.
+#[derive(Clone)]
+pub(crate) enum Credentials {
+    Password { user: String, password: String },
+    Token(String),
 }
 
 /// The options of a [`Client`](super::Client).
@@ -92,7 +99,7 @@ pub struct ClientOptions {
     pub(crate) addresses: Vec<Address>,
     pub(crate) bucket: String,
     pub(crate) protocol: Protocol,
-    pub(crate) credentials: Option<(String, String)>,
+    pub(crate) credentials: Option<Credentials>,
     pub(crate) plain_sasl: PlainSasl,
     pub(crate) tls: Option<Arc<ClientConfig>>,
     pub(crate) tls_server_name: Option<String>,
@@ -149,11 +156,20 @@ impl ClientOptions {
     /// The user name and password. Without them the client does not authenticate.
     #[must_use]
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        self.credentials = Some((user.into(), password.into()));
+        self.credentials =
+            Some(Credentials::Password { user: user.into(), password: password.into() });
         self
     }
 
-    /// Whether SASL PLAIN may be used without TLS. Default: over TLS only.
+    /// A JSON Web Token (JWT), sent by SASL OAUTHBEARER, in place of user name and password. New
+    /// connections use it; a client for another token is a new client.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.credentials = Some(Credentials::Token(token.into()));
+        self
+    }
+
+    /// Whether SASL PLAIN and OAUTHBEARER may be used without TLS. Default: over TLS only.
     #[must_use]
     pub fn plain_sasl(mut self, plain: PlainSasl) -> Self {
         self.plain_sasl = plain;
@@ -263,12 +279,16 @@ impl ClientOptions {
 }
 
 impl fmt::Debug for ClientOptions {
-    /// Without the password.
+    /// Without the password or token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = match &self.credentials {
+            Some(Credentials::Password { user, .. }) => Some(user),
+            Some(Credentials::Token(_)) | None => None,
+        };
         f.debug_struct("ClientOptions")
             .field("addresses", &self.addresses)
             .field("bucket", &self.bucket)
-            .field("user", &self.credentials.as_ref().map(|(user, _)| user))
+            .field("user", &user)
             .field("tls", &self.tls.is_some())
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()

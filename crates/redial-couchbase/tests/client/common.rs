@@ -28,9 +28,13 @@ where
 
 /// The options of a client for a server on pipes.
 pub(crate) fn options(server: &Handle) -> ClientOptions {
+    unchanged_options(server).strategy(BestEffort::new())
+}
+
+/// The defaults of a new client.
+pub(crate) fn unchanged_options(server: &Handle) -> ClientOptions {
     ClientOptions::new([Address::new("node0", 11210)], "default")
         .connector(PipeConnector(server.connector()))
-        .strategy(BestEffort::new())
 }
 
 pub(crate) fn serve(script: Script) -> Handle {

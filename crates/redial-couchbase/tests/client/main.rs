@@ -7,6 +7,7 @@ mod common;
 mod connections;
 mod limits;
 mod operations;
+mod reasons;
 mod retries;
 mod terminal;
 mod topology;

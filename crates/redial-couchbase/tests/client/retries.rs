@@ -4,11 +4,13 @@ use redial::strategy::{Decision, Request, Strategy};
 use redial::{CallLog, StopReason, ms};
 use redial_couchbase::client::{Client, RequestError};
 use redial_couchbase::response::status;
-use redial_couchbase::{BestEffort, Reason, TimeoutKind, reason};
+use redial_couchbase::{
+    BestEffort, Reason, RequestContext, Response, RetryLogLine, TimeoutKind, reason,
+};
 use redial_faults::couchbase::{Answer, AnswerAction, RequestOutcome, Script};
 use tokio::time::Instant;
 
-use crate::common::{Lines, arrivals, options, ready, serve};
+use crate::common::{Lines, arrivals, options, ready, serve, until};
 
 fn statuses(codes: &[u16]) -> Vec<Answer> {
     codes.iter().map(|code| Answer::status(*code)).collect()
@@ -93,6 +95,30 @@ async fn retries_ask_the_error_map_for_unknown_statuses_only() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn retries_ignore_the_intervals_of_the_error_map() {
+    let origin = Instant::now();
+    let script = Script::new().error_map(0x7ff0, ["retry-later"]).retry_interval(0x7ff0, ms(70));
+    let (client, server) = ready(script).await;
+    let times = async |strategy: fn(&Request<'_>) -> Decision| {
+        tokio::time::sleep(ms(1)).await;
+        server.push_answers(statuses(&[0x7ff0; 3]));
+        let start = Instant::now();
+        client.default_collection().upsert("a", "1").strategy(strategy).await.unwrap();
+        arrivals(&server, origin, start).iter().map(|(at, _)| *at).collect::<Vec<_>>()
+    };
+    assert_eq!(times(|request| BestEffort::new().retry_after(request)).await, [0, 1, 3, 7]);
+    // They are there for a strategy of the application.
+    let as_the_server_wishes = |request: &Request<'_>| {
+        let response = RequestContext::of(request).and_then(RequestContext::last_response);
+        let Some(Response::Kv { error_map: Some(entry), .. }) = response else {
+            return Decision::Decline;
+        };
+        entry.retry().map(|spec| spec.delay(request.retry_attempts())).into()
+    };
+    assert_eq!(times(as_the_server_wishes).await, [0, 70, 140, 210]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn retries_repeat_a_lost_read_but_not_a_lost_write() {
     let (client, server) = ready(Script::new()).await;
     let documents = client.default_collection();
@@ -110,14 +136,55 @@ async fn retries_repeat_a_lost_read_but_not_a_lost_write() {
 #[tokio::test(start_paused = true)]
 async fn retries_repeat_a_write_that_was_never_sent() {
     let (client, server) = ready(Script::new()).await;
+    // No new connection becomes ready before the bucket is there again.
+    server.set_bucket_status(0x01);
     server.drop_connections();
-    // The client notices when it runs next, and connects again.
-    tokio::task::yield_now().await;
-    tokio::task::yield_now().await;
+    until(|| !client.endpoints()[0].is_connected).await;
     let mut log = CallLog::default();
-    client.default_collection().upsert("a", "1").call_log(&mut log).await.unwrap();
+    let documents = client.default_collection();
+    let back = async {
+        tokio::time::sleep(ms(5)).await;
+        server.set_bucket_status(0x00);
+    };
+    let write = documents.upsert("a", "1").call_log(&mut log).into_future();
+    let (written, ()) = tokio::join!(write, back);
+    written.unwrap();
+    let lines = redial_couchbase::retry_log_lines(log.events());
+    let reasons: Vec<_> = lines.iter().map(ToString::to_string).collect();
+    assert_eq!(reasons, ["retry SOCKET_NOT_AVAILABLE"; 4]);
+    let delays: Vec<_> = lines.iter().filter_map(RetryLogLine::delay).collect();
+    assert_eq!(delays, [1, 2, 4, 8].map(ms));
     let met: Vec<_> = server.requests().iter().map(|request| request.outcome).collect();
     assert_eq!(met, [RequestOutcome::Status(0)], "it arrived once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_repeat_a_queued_write_but_not_a_written_one() {
+    let server = serve(Script::new());
+    let lines = Lines::default();
+    let client = Client::open(lines.of(options(&server)));
+    client.wait_until_ready(ms(100)).await.unwrap();
+    server.stop_reading();
+    let documents = client.default_collection();
+    let break_connection = async {
+        tokio::time::sleep(ms(1)).await;
+        server.drop_connections();
+        server.resume_reading();
+    };
+    let second = async {
+        // The first one fills the buffers of the pipe, so this one stays in the queue.
+        tokio::task::yield_now().await;
+        documents.upsert("b", "1").await
+    };
+    let first = documents.upsert("a", vec![b'x'; 200 << 10]).into_future();
+    let (first, second, ()) = tokio::join!(first, second, break_connection);
+    let error = first.unwrap_err();
+    assert_eq!(error.reason(), Some(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT));
+    second.unwrap();
+    let lines = lines.take();
+    assert!(lines.contains(&"retry SOCKET_NOT_AVAILABLE".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"not-retried SOCKET_CLOSED_WHILE_IN_FLIGHT".to_owned()), "{lines:?}");
+    assert_eq!(server.request_count(), 1);
 }
 
 #[tokio::test(start_paused = true)]

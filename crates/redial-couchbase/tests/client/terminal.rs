@@ -1,12 +1,14 @@
 use std::sync::Arc;
 
 use redial::{StopReason, ms, s};
-use redial_couchbase::client::{Client, ClientOptions, PlainSasl};
+use redial_couchbase::client::{Client, ClientOptions, Collection, PlainSasl};
 use redial_couchbase::{FastFailOnTerminalError, RequestTarget, TerminalError, reason};
-use redial_faults::couchbase::{Handle, Identity, Script, Server};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+use redial_faults::couchbase::{Answer, Handle, Identity, Script, Server};
+use tokio::time::Instant;
+use tokio_rustls::rustls::client::WantsClientCert;
+use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, RootCertStore, crypto::ring};
 
-use crate::common::{options, serve, until};
+use crate::common::{options, serve, unchanged_options, until};
 
 fn fast(server: &Handle) -> ClientOptions {
     options(server).strategy(FastFailOnTerminalError::new())
@@ -28,6 +30,113 @@ async fn terminal_wrong_password_fails_at_once_until_it_is_right() {
     until(|| state.reason_for(RequestTarget::Http).is_none()).await;
     client.wait_until_ready(s(10)).await.unwrap();
     client.default_collection().upsert("a", "1").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn terminal_reason_fails_a_new_client_at_once() {
+    let server = serve(Script::new().user("app", "secret"));
+    // Nothing is chosen: no strategy, no timeout.
+    let options = unchanged_options(&server).credentials("app", "wrong");
+    let client = Client::open(options);
+    let start = Instant::now();
+    let error = client.wait_until_ready(s(10)).await.unwrap_err();
+    assert_eq!(error.terminal(), Some(TerminalError::AuthenticationFailure));
+    let error = client.default_collection().get("a").await.unwrap_err();
+    assert_eq!(error.terminal(), Some(TerminalError::AuthenticationFailure));
+    assert!(start.elapsed() < ms(100), "{:?}", start.elapsed());
+    // Other reasons are retried, as by best effort.
+    server.set_password("app", "wrong");
+    let state = client.terminal_state();
+    until(|| state.reason_for(RequestTarget::Http).is_none()).await;
+    client.wait_until_ready(s(10)).await.unwrap();
+    server.push_answers([Answer::status(0x86), Answer::status(0x86)]);
+    client.default_collection().upsert("a", "1").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn terminal_reasons_are_reported_in_the_order_of_the_design() {
+    let [trusted, other] = [(); 2].map(|()| Identity::self_signed(["node0"]).unwrap());
+    let script = Script::new().user("app", "secret").scope("inventory", ["hotel"]);
+    let server = Server::new(script).tls(trusted.clone()).on_pipe().unwrap();
+    let client = Client::open(fast(&server).tls(tls(&trusted)).credentials("app", "secret"));
+    client.wait_until_ready(s(10)).await.unwrap();
+    let (no_scope, no_collection) =
+        (client.collection("none", "hotel"), client.collection("inventory", "airline"));
+    let reason_of = async |documents: &Collection| {
+        let error = documents.upsert("a", "1").await.unwrap_err();
+        assert_eq!(error.attempts(), 1, "{error}");
+        error.reason().unwrap()
+    };
+    assert_eq!(reason_of(&no_collection).await, reason::COLLECTION_NOT_FOUND);
+    assert_eq!(reason_of(&no_scope).await, reason::SCOPE_NOT_FOUND, "before its collection");
+    // Each of these is added to those before, and hides them.
+    let state = client.terminal_state();
+    let raised = async |reason| {
+        server.drop_connections();
+        until(|| state.reason_for(RequestTarget::bucket("default")) == Some(reason)).await;
+    };
+    server.set_bucket_status(0x24);
+    raised(reason::BUCKET_ACCESS_ERROR).await;
+    assert_eq!(reason_of(&no_scope).await, reason::BUCKET_ACCESS_ERROR);
+    server.set_identity(other.clone());
+    raised(reason::TLS_ERROR).await;
+    assert_eq!(reason_of(&no_scope).await, reason::TLS_ERROR);
+    // A good handshake clears it although the bucket is still refused.
+    server.set_identity(trusted);
+    raised(reason::BUCKET_ACCESS_ERROR).await;
+    server.set_password("app", "other");
+    raised(reason::AUTHENTICATION_ERROR).await;
+    server.set_identity(other);
+    let cannot_connect = || {
+        let error = client.endpoints()[0].connect_error.clone();
+        error.is_some_and(|error| error.starts_with("TLS"))
+    };
+    until(cannot_connect).await;
+    assert_eq!(reason_of(&no_scope).await, reason::AUTHENTICATION_ERROR, "and not TLS_ERROR");
+}
+
+#[tokio::test(start_paused = true)]
+async fn terminal_refused_client_certificate_is_a_tls_error() {
+    let [node, client_certificate] =
+        [["node0"], ["client"]].map(|names| Identity::self_signed(names).unwrap());
+    let mutual = node.clone().for_clients_with(&client_certificate).unwrap();
+    let server = Server::new(Script::new()).tls(mutual).on_pipe().unwrap();
+    let presenting = |identity: &Identity| {
+        let chain = vec![identity.certificate().clone()];
+        let config = trusting(&node).with_client_auth_cert(chain, identity.key()).unwrap();
+        Client::open(fast(&server).tls(Arc::new(config)))
+    };
+    let unknown = Identity::self_signed(["client"]).unwrap();
+    for client in [presenting(&unknown), Client::open(fast(&server).tls(tls(&node)))] {
+        let error = client.wait_until_ready(s(10)).await.unwrap_err();
+        assert_eq!(error.reason(), Some(reason::TLS_ERROR), "{error}");
+        let error = client.default_collection().upsert("a", "1").await.unwrap_err();
+        assert_eq!(error.terminal(), Some(TerminalError::Couchbase));
+    }
+    let client = presenting(&client_certificate);
+    client.wait_until_ready(s(10)).await.unwrap();
+    client.default_collection().upsert("a", "1").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn terminal_refused_token_is_an_authentication_error() {
+    let server = serve(Script::new().token("header.claims.signature"));
+    let options = fast(&server).token("header.old.signature");
+    // A token is a secret: without TLS it is not sent, so it is not refused either.
+    let client = Client::open(options.clone());
+    let error = client.wait_until_ready(ms(500)).await.unwrap_err();
+    assert_eq!(error.reason(), Some(reason::SERVICE_NOT_AVAILABLE));
+    let client = Client::open(options.plain_sasl(PlainSasl::Always));
+    let error = client.wait_until_ready(s(10)).await.unwrap_err();
+    assert_eq!(error.terminal(), Some(TerminalError::AuthenticationFailure));
+    let error = client.default_collection().get("a").await.unwrap_err();
+    assert_eq!(error.reason(), Some(reason::AUTHENTICATION_ERROR));
+    server.set_token("header.old.signature");
+    let state = client.terminal_state();
+    until(|| state.reason_for(RequestTarget::Http).is_none()).await;
+    client.wait_until_ready(s(10)).await.unwrap();
+    client.default_collection().upsert("a", "1").await.unwrap();
+    assert!(!format!("{client:?}").contains("header"), "it is not printed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,15 +232,18 @@ async fn terminal_dropped_collection_is_noticed_by_its_status() {
     assert_eq!(error.reasons(), [reason::KV_COLLECTION_OUTDATED, reason::SCOPE_NOT_FOUND]);
 }
 
-fn tls(trusted: &Identity) -> Arc<ClientConfig> {
+/// A client's configuration that trusts a certificate.
+pub(crate) fn tls(trusted: &Identity) -> Arc<ClientConfig> {
+    Arc::new(trusting(trusted).with_no_client_auth())
+}
+
+fn trusting(trusted: &Identity) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.certificate().clone()).unwrap();
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
-        .with_no_client_auth();
-    Arc::new(config)
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,11 @@
-use redial::{ms, s};
+use redial::{StopReason, ms, s};
 use redial_couchbase::client::{Address, Client, ClientOptions};
-use redial_couchbase::{BestEffort, reason};
-use redial_faults::couchbase::{Answer, RequestOutcome, Script, Server};
+use redial_couchbase::{BestEffort, TimeoutKind, reason};
+use redial_faults::couchbase::{Answer, Identity, RequestOutcome, Script, Server};
 use tokio::time::Instant;
 
-use crate::common::{arrivals, options, ready, serve, until};
+use crate::common::{Lines, arrivals, options, ready, serve, until};
+use crate::terminal::tls;
 
 #[tokio::test(start_paused = true)]
 async fn topology_in_not_my_vbucket_body_leads_to_the_right_node() {
@@ -72,6 +73,86 @@ async fn topology_too_early_request_waits_for_the_first_configuration() {
     let request = missing.default_collection();
     let error = request.get("a").timeout(ms(50)).await.unwrap_err();
     assert_eq!(error.reason(), Some(reason::SERVICE_NOT_AVAILABLE));
+}
+
+#[tokio::test(start_paused = true)]
+async fn topology_node_without_the_service_is_service_not_available() {
+    let identity = Identity::self_signed(["node0", "node1"]).unwrap();
+    let server = Server::new(Script::new().nodes(2)).tls(identity.clone()).on_pipe().unwrap();
+    server.withdraw_tls_port(1);
+    let lines = Lines::default();
+    let options = lines.of(options(&server).tls(tls(&identity)).config_poll_interval(ms(100)));
+    let client = Client::open(options);
+    client.wait_until_ready(s(1)).await.unwrap();
+    let documents = client.default_collection();
+    let keys = (0..20).map(|number| format!("key{number}"));
+    let mut missed = Vec::new();
+    for key in keys {
+        match documents.upsert(key.clone(), "1").timeout(ms(20)).await {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.reason(), Some(reason::SERVICE_NOT_AVAILABLE));
+                assert_eq!(error.timeout(), Some(TimeoutKind::Unambiguous), "it was never sent");
+                missed.push(key);
+            }
+        }
+    }
+    assert!((1..20).contains(&missed.len()), "the keys of one of two nodes: {missed:?}");
+    assert_eq!(server.request_count(), 20 - missed.len() as u64);
+    // A write waits for the service although it is not idempotent.
+    lines.take();
+    let back = async {
+        tokio::time::sleep(ms(50)).await;
+        server.offer_tls_port(1);
+    };
+    let write = documents.upsert(missed[0].clone(), "1").into_future();
+    let (written, ()) = tokio::join!(write, back);
+    written.unwrap();
+    assert_eq!(lines.take()[0], "retry SERVICE_NOT_AVAILABLE");
+}
+
+#[tokio::test(start_paused = true)]
+async fn topology_without_a_silent_node_ends_its_requests() {
+    let server = serve(Script::new().nodes(2));
+    let options = options(&server).config_poll_interval(ms(100)).timeout(s(30));
+    let client = Client::open(options);
+    client.wait_until_ready(s(1)).await.unwrap();
+    let documents = client.default_collection();
+    documents.upsert("a", "1").await.unwrap();
+    let node = server.requests()[0].node;
+    // The node that is failed over keeps its connections and answers nothing any more.
+    server.push_answers([Answer::hang(), Answer::hang()]);
+    let start = Instant::now();
+    let fail_over = async {
+        tokio::time::sleep(ms(1)).await;
+        server.fail_over(node);
+    };
+    let (read, write) =
+        (documents.get("a").into_future(), documents.increment("a", 1, None).into_future());
+    let (read, write, ()) = tokio::join!(read, write, fail_over);
+    assert_eq!(read.unwrap().value, "1", "from the other node");
+    let error = write.unwrap_err();
+    assert_eq!(error.reason(), Some(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::NotIdempotent, 1));
+    assert!(start.elapsed() < ms(300), "two polls, not the timeout: {:?}", start.elapsed());
+    assert_eq!(client.endpoints().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn topology_failed_poll_is_not_retried_before_the_next() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).config_poll_interval(s(1)));
+    client.wait_until_ready(s(1)).await.unwrap();
+    let polls = server.config_polls();
+    // A status that best effort would retry.
+    server.set_config_status(0x86);
+    tokio::time::sleep(ms(5100)).await;
+    assert_eq!(server.config_polls() - polls, 5, "one for each interval");
+    server.move_vbuckets(Some(0));
+    assert_eq!(client.config_revision(), Some((1, 1)));
+    server.set_config_status(0x00);
+    tokio::time::sleep(s(1)).await;
+    assert_eq!(client.config_revision(), Some((1, 2)), "the next one succeeds");
 }
 
 /// In real time over TCP: only results are compared.

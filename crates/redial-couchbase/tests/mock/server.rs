@@ -11,6 +11,8 @@ use serde_json::Value;
 
 /// The variable with the path of the jar; `cargo xtask test couchbase-mock` sets it.
 const JAR: &str = "REDIAL_COUCHBASE_MOCK";
+/// Administrator:password, the mock's own account.
+const ACCOUNT: &str = "Authorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==\r\n";
 /// How long the mock may take to start on a busy machine.
 const START_MAX: Duration = Duration::from_secs(60);
 /// How long an HTTP request to it may take.
@@ -66,14 +68,19 @@ impl Mock {
     /// Options for a bucket of the mock. It is polled for its configuration only by hand, since its
     /// injected failures hit polls, too.
     pub(crate) fn options(&self, bucket: &str) -> ClientOptions {
-        let info = self.http(&format!("/pools/default/buckets/{bucket}"));
-        let info: Value = serde_json::from_str(&info).expect("the mock describes its bucket");
-        let port = info["nodes"][0]["ports"]["direct"].as_u64().expect("a port");
-        let address = Address::new("127.0.0.1", u16::try_from(port).expect("a port"));
+        let address = Address::new("127.0.0.1", self.port(bucket, 0));
         ClientOptions::new([address], bucket)
             .strategy(BestEffort::new())
             .timeout(Duration::from_secs(30))
             .config_poll_interval(Duration::from_secs(3600))
+    }
+
+    /// The port of a node's KV service for a bucket.
+    pub(crate) fn port(&self, bucket: &str, node: usize) -> u16 {
+        let info = self.http(&format!("/pools/default/buckets/{bucket}"));
+        let info: Value = serde_json::from_str(&info).expect("the mock describes its bucket");
+        let port = info["nodes"][node]["ports"]["direct"].as_u64().expect("a port");
+        u16::try_from(port).expect("a port")
     }
 
     /// Gives a command, for example `opfail?bucket=default&code=134&count=3&servers=[]`.
@@ -82,6 +89,18 @@ impl Mock {
         let answer: Value = serde_json::from_str(&answer).expect("an answer in JSON");
         assert_eq!(answer["status"], "ok", "{command}: {answer}");
         answer
+    }
+
+    /// Makes the first node of a bucket silent: it keeps its connections, and answers nothing until it is
+    /// respawned. With one node this is what is left of a failover, which ends with an error.
+    pub(crate) fn silence(&self, bucket: &str) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.rest_port)).expect("it listens");
+        stream.set_read_timeout(Some(HTTP_MAX)).expect("it is a socket");
+        let path = format!("/mock/failover?bucket={bucket}&idx=0");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: mock\r\nConnection: close\r\n{ACCOUNT}\r\n")
+            .expect("it reads");
+        // The answer is an error, or none at all.
+        let _ = stream.read(&mut [0; 1024]);
     }
 
     /// Fails the next requests of all nodes.
@@ -105,11 +124,8 @@ impl Mock {
     fn http(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.rest_port)).expect("it listens");
         stream.set_read_timeout(Some(HTTP_MAX)).expect("it is a socket");
-        // Administrator:password, the mock's own account.
-        let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: mock\r\nConnection: close\r\n\
-             Authorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==\r\n\r\n"
-        );
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: mock\r\nConnection: close\r\n{ACCOUNT}\r\n");
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut response = String::new();
         stream.read_to_string(&mut response).expect("it answers");

@@ -173,6 +173,13 @@ impl Session<'_> {
             self.phase.scram = Some(exchange);
             return Reply { status: AUTH_CONTINUE, ..Reply::value(challenge) };
         }
+        if request.key[..] == *b"OAUTHBEARER" {
+            let expected =
+                state.script.token.as_ref().map(|it| format!("n,,\u{1}auth=Bearer {it}\u{1}\u{1}"));
+            let accepted = expected.is_some_and(|expected| expected.as_bytes() == request.value);
+            self.phase.authenticated = accepted;
+            return if accepted { Reply::default() } else { Reply::status(AUTH_ERROR) };
+        }
         // PLAIN: authorization, user and password, with zeros between them.
         let mut parts = request.value.split(|byte| *byte == 0).skip(1);
         let (user, password) = (parts.next().unwrap_or_default(), parts.next());
@@ -199,7 +206,8 @@ impl Session<'_> {
 
     fn select_bucket(&mut self, request: &Request) -> Reply {
         let state = self.shared.lock();
-        if !state.script.users.is_empty() && !self.phase.authenticated {
+        let is_guarded = !state.script.users.is_empty() || state.script.token.is_some();
+        if is_guarded && !self.phase.authenticated {
             return Reply::status(AUTH_ERROR);
         }
         let is_known = state.script.bucket.as_bytes() == request.key;
@@ -211,7 +219,11 @@ impl Session<'_> {
     fn config(&self) -> Reply {
         let mut state = self.shared.lock();
         state.polls += 1;
-        if self.phase.selected { Reply::value(state.config()) } else { Reply::status(NO_ACCESS) }
+        match (self.phase.selected, state.config_status) {
+            (false, _) => Reply::status(NO_ACCESS),
+            (true, SUCCESS) => Reply::value(state.config()),
+            (true, refused) => Reply::status(refused),
+        }
     }
 
     fn manifest(&self) -> Reply {

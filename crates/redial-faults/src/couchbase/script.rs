@@ -22,12 +22,14 @@ const AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Script {
     pub(super) bucket: String,
     pub(super) users: BTreeMap<String, String>,
+    pub(super) token: Option<String>,
     pub(super) mechanisms: Vec<String>,
     pub(super) nodes: usize,
     pub(super) vbuckets: usize,
     pub(super) replicas: usize,
     pub(super) collections: Option<BTreeMap<String, Vec<String>>>,
     pub(super) error_map: BTreeMap<u16, Vec<String>>,
+    pub(super) intervals: BTreeMap<u16, Duration>,
     pub(super) answers: Vec<Answer>,
 }
 
@@ -37,12 +39,14 @@ impl Default for Script {
         Script {
             bucket: "default".to_owned(),
             users: BTreeMap::new(),
+            token: None,
             mechanisms: mechanisms.map(str::to_owned).to_vec(),
             nodes: 1,
             vbuckets: 64,
             replicas: 0,
             collections: None,
             error_map: BTreeMap::new(),
+            intervals: BTreeMap::new(),
             answers: Vec::new(),
         }
     }
@@ -67,6 +71,14 @@ impl Script {
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.users.insert(name.into(), password.into());
         self
+    }
+
+    /// Accepts this token (a JWT) by OAUTHBEARER, which is then the only mechanism; clients have to
+    /// authenticate.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self.mechanisms(["OAUTHBEARER"])
     }
 
     /// The offered SASL mechanisms.
@@ -117,6 +129,13 @@ impl Script {
         attributes: impl IntoIterator<Item = A>,
     ) -> Self {
         self.error_map.insert(status, attributes.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Adds a constant retry interval to a status of the error map, which clients may use or not.
+    #[must_use]
+    pub fn retry_interval(mut self, status: u16, interval: Duration) -> Self {
+        self.intervals.insert(status, interval);
         self
     }
 
@@ -287,12 +306,14 @@ impl<'de> Deserialize<'de> for Script {
         let script = Script {
             bucket: text.bucket.unwrap_or(default.bucket),
             users: text.users,
+            token: None,
             mechanisms: text.mechanisms.unwrap_or(default.mechanisms),
             nodes: text.nodes.unwrap_or(default.nodes),
             vbuckets: text.vbuckets.unwrap_or(default.vbuckets),
             replicas: text.replicas,
             collections: text.collections,
             error_map,
+            intervals: BTreeMap::new(),
             answers: text.attempts,
         };
         script.check().map_err(de::Error::custom)?;

@@ -186,6 +186,28 @@ impl Handle {
         self.shared.lock().script.users.insert(user.to_owned(), password.to_owned());
     }
 
+    /// Replaces the token that OAUTHBEARER accepts.
+    pub fn set_token(&self, token: &str) {
+        self.shared.lock().script.token = Some(token.to_owned());
+    }
+
+    /// Sets the status of the answers to GET CLUSTER CONFIG, of polls and of handshakes; 0x00 is a
+    /// configuration.
+    pub fn set_config_status(&self, status: u16) {
+        self.shared.lock().config_status = status;
+    }
+
+    /// Leaves the TLS port of a node's KV service out of the cluster configuration, so that clients
+    /// with TLS see a node without that service.
+    pub fn withdraw_tls_port(&self, node: usize) {
+        self.shared.lock().set_tls_port(node, false);
+    }
+
+    /// Lists the TLS port of a node's KV service again.
+    pub fn offer_tls_port(&self, node: usize) {
+        self.shared.lock().set_tls_port(node, true);
+    }
+
     /// Sets the status of SELECT BUCKET: 0x00, 0x24 (no access), 0x01 (warming up).
     pub fn set_bucket_status(&self, status: u16) {
         self.shared.lock().bucket_status = status;
@@ -209,6 +231,12 @@ impl Handle {
     /// Makes a node the active one of all vbuckets; `None`: no node has them. The documents move, too.
     pub fn move_vbuckets(&self, node: Option<usize>) {
         self.shared.lock().move_vbuckets(node);
+    }
+
+    /// Takes a node out of the cluster configuration; the next node gets its vbuckets and documents. Its
+    /// connections stay open.
+    pub fn fail_over(&self, node: usize) {
+        self.shared.lock().fail_over(node);
     }
 
     /// Uses this certificate for new connections.

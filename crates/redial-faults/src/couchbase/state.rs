@@ -1,6 +1,6 @@
 //! The state of the cluster that all connections share.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
@@ -33,6 +33,7 @@ pub(super) struct State {
     pub(super) script: Script,
     pub(super) answers: VecDeque<Answer>,
     pub(super) bucket_status: u16,
+    pub(super) config_status: u16,
     pub(super) collections: Option<CollectionIds>,
     manifest_uid: u64,
     next_collection: u32,
@@ -40,6 +41,10 @@ pub(super) struct State {
     vbuckets: Vec<Vec<i32>>,
     revision: u64,
     pub(super) addresses: Vec<(String, u16)>,
+    /// The nodes that have left the cluster configuration.
+    failed_over: BTreeSet<usize>,
+    /// The nodes whose KV service has no TLS port.
+    without_tls: BTreeSet<usize>,
     pub(super) identity: Option<Identity>,
     pub(super) store: Store,
     pub(super) records: Vec<RequestRecord>,
@@ -62,6 +67,7 @@ impl Shared {
         let mut state = State {
             answers: script.answers.iter().cloned().collect(),
             bucket_status: 0,
+            config_status: 0,
             collections: None,
             manifest_uid: 1,
             // Lower ids are reserved.
@@ -69,6 +75,8 @@ impl Shared {
             vbuckets,
             revision: 1,
             addresses: Vec::new(),
+            failed_over: BTreeSet::new(),
+            without_tls: BTreeSet::new(),
             identity,
             store: Store::default(),
             records: Vec::new(),
@@ -166,6 +174,33 @@ impl State {
         self.revision += 1;
     }
 
+    /// Takes a node out of the cluster configuration; the next node gets its vbuckets, if one is left.
+    pub(super) fn fail_over(&mut self, node: usize) {
+        self.failed_over.insert(node);
+        let nodes = self.script.nodes;
+        let mut others = (1..nodes).map(|step| (node + step) % nodes);
+        let next = others.find(|other| !self.failed_over.contains(other));
+        let (node, next) = (node as i32, next.map_or(-1, |next| next as i32));
+        for vbucket in &mut self.vbuckets {
+            for (copy, holder) in vbucket.iter_mut().enumerate() {
+                if *holder == node {
+                    *holder = if copy == 0 { next } else { -1 };
+                }
+            }
+        }
+        self.revision += 1;
+    }
+
+    /// Whether the configuration has a TLS port for the KV service of a node.
+    pub(super) fn set_tls_port(&mut self, node: usize, is_listed: bool) {
+        if is_listed {
+            self.without_tls.remove(&node);
+        } else {
+            self.without_tls.insert(node);
+        }
+        self.revision += 1;
+    }
+
     /// Whether the node has this vbucket; a replica counts for reads of replicas.
     pub(super) fn has_vbucket(&self, node: usize, request: &Request) -> bool {
         let Some(nodes) = self.vbuckets.get(usize::from(request.vbucket)) else { return false };
@@ -178,10 +213,29 @@ impl State {
 
     /// The cluster configuration.
     pub(super) fn config(&self) -> String {
-        let servers: Vec<_> =
-            self.addresses.iter().map(|(host, port)| format!("{host}:{port}")).collect();
-        let node = |(host, port): &(String, u16)| json!({"hostname": host, "services": {"kv": port, "kvSSL": port}});
-        let nodes: Vec<_> = self.addresses.iter().map(node).collect();
+        let is_listed = |node: &usize| !self.failed_over.contains(node);
+        let listed: Vec<usize> = (0..self.addresses.len()).filter(is_listed).collect();
+        let server = |node: &usize| {
+            let (host, port) = &self.addresses[*node];
+            format!("{host}:{port}")
+        };
+        let servers: Vec<_> = listed.iter().map(server).collect();
+        let services = |node: &usize| {
+            let (host, port) = &self.addresses[*node];
+            let mut services = json!({"kv": port});
+            if !self.without_tls.contains(node) {
+                services["kvSSL"] = json!(port);
+            }
+            json!({"hostname": host, "services": services})
+        };
+        let nodes: Vec<_> = listed.iter().map(services).collect();
+        // The map counts the listed nodes only.
+        let position = |node: &i32| {
+            let position = listed.iter().position(|it| *it as i32 == *node);
+            position.map_or(-1, |position| position as i32)
+        };
+        let positions = |nodes: &Vec<i32>| nodes.iter().map(position).collect::<Vec<_>>();
+        let map: Vec<_> = self.vbuckets.iter().map(positions).collect();
         json!({
             "rev": self.revision,
             "revEpoch": 1,
@@ -192,7 +246,7 @@ impl State {
                 "hashAlgorithm": "CRC",
                 "numReplicas": self.script.replicas,
                 "serverList": servers,
-                "vBucketMap": self.vbuckets,
+                "vBucketMap": map,
             },
         })
         .to_string()
@@ -239,7 +293,12 @@ impl State {
     pub(super) fn error_map(&self) -> String {
         let entry = |(status, attributes): (&u16, &Vec<String>)| {
             let name = format!("TEST_{status:X}");
-            let entry = json!({"name": name, "desc": "of the script", "attrs": attributes});
+            let mut entry = json!({"name": name, "desc": "of the script", "attrs": attributes});
+            if let Some(interval) = self.script.intervals.get(status) {
+                let interval = interval.as_millis() as u64;
+                entry["retry"] =
+                    json!({"strategy": "constant", "interval": interval, "after": interval});
+            }
             (format!("{status:x}"), entry)
         };
         let errors: serde_json::Map<_, _> = self.script.error_map.iter().map(entry).collect();

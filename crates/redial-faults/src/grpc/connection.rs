@@ -72,7 +72,7 @@ pub(super) fn serve_connection(
         if !after.is_zero() {
             let shared = guard.shared.clone();
             tokio::select! {
-                () = shared.stopped() => return,
+                () = shared.tasks.stopped() => return,
                 () = sleep(after) => {}
             }
         }
@@ -92,7 +92,7 @@ async fn run_on_connect(on_connect: OnConnect, guard: ConnectionGuard, mut io: I
         OnConnect::CloseAfterPreface => {
             let mut preface = [0; PREFACE_BYTES];
             tokio::select! {
-                () = shared.stopped() => {}
+                () = shared.tasks.stopped() => {}
                 read = io.read_exact(&mut preface) => {
                     if read.is_ok() {
                         close_gracefully(io, &[], guard).await;
@@ -102,7 +102,7 @@ async fn run_on_connect(on_connect: OnConnect, guard: ConnectionGuard, mut io: I
         }
         OnConnect::SendNothing => {
             tokio::select! {
-                () = shared.stopped() => {}
+                () = shared.tasks.stopped() => {}
                 () = drain(&mut io) => {}
             }
         }
@@ -125,7 +125,7 @@ async fn close_gracefully(mut io: Io, rest: &[u8], guard: ConnectionGuard) {
         // Closing a socket with unread data resets the connection, and the client could lose the
         // last bytes.
         tokio::select! {
-            () = shared.stopped() => {}
+            () = shared.tasks.stopped() => {}
             _ = timeout(LINGER, drain(&mut io)) => {}
         }
     }
@@ -175,7 +175,7 @@ impl Http2Connection {
         let how = tokio::select! {
             biased;
             how = wire.closing() => Some(how),
-            () = shared.stopped() => Some(Close::Graceful),
+            () = shared.tasks.stopped() => Some(Close::Graceful),
             () = connection.accept(handshake_state) => None,
         };
         let ended = if how.is_some() { StreamEnded::Closed } else { StreamEnded::ClosedByClient };
@@ -226,7 +226,7 @@ impl StreamAcceptor {
             call,
             attempt: None,
             scripted: false,
-            arrived: self.shared.now(),
+            arrived: self.shared.tasks.now(),
             path: head.uri.path().to_owned(),
             headers: head.headers,
             messages: 0,

@@ -121,7 +121,7 @@ impl Server {
 async fn accept(shared: Arc<Shared>, listener: TcpListener) {
     loop {
         let accepted = tokio::select! {
-            () = shared.stopped() => return,
+            () = shared.tasks.stopped() => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
@@ -170,17 +170,17 @@ impl<D> Handle<D> {
     /// Waits until `enough` returns `true` for a copy of the record, and returns that copy.
     /// `enough` is called now and after every change.
     pub async fn until(&self, enough: impl Fn(&Record) -> bool) -> Record {
-        self.shared.until(|shared| Some(shared.record()).filter(&enough)).await
+        self.shared.tasks.until(|| Some(self.record()).filter(&enough)).await
     }
 
     /// Waits until `enough` returns `true` for the counts, without copying the record.
     pub async fn until_counts(&self, enough: impl Fn(&Counts) -> bool) -> Counts {
-        self.shared.until(|shared| Some(shared.counts()).filter(&enough)).await
+        self.shared.tasks.until(|| Some(self.counts()).filter(&enough)).await
     }
 
     /// Waits until no stream is open.
     pub async fn idle(&self) {
-        self.shared.until(|shared| (shared.counts().streams_open == 0).then_some(())).await;
+        self.shared.tasks.until(|| (self.counts().streams_open == 0).then_some(())).await;
     }
 
     /// Adds answers for streams that name no call.
@@ -212,15 +212,15 @@ impl<D> Handle<D> {
 
     /// Closes every connection, waits for all tasks, and returns the record.
     pub async fn shutdown(self) -> Record {
-        self.shared.stop();
+        self.shared.tasks.stop();
         let over = |counts: Counts| counts.streams_open == 0 && counts.connections_open == 0;
-        self.shared.until(|shared| over(shared.counts()).then(|| shared.record())).await
+        self.shared.tasks.until(|| over(self.counts()).then(|| self.record())).await
     }
 }
 
 impl<D> Drop for Handle<D> {
     fn drop(&mut self) {
-        self.shared.stop();
+        self.shared.tasks.stop();
     }
 }
 

@@ -4,16 +4,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use std::sync::Arc;
 
 use super::action::OnConnect;
 use super::record::{Connection, Counts, Record, Stream, StreamEnd, StreamOutcome};
 use super::script::{ConnectPlan, NextAnswer, Script};
 use super::server::CONNECTIONS_OPEN_MAX;
+use crate::tasks::{Tasks, forget_oldest};
 
 /// The options of a server.
 #[derive(Clone, Debug)]
@@ -39,15 +36,12 @@ impl fmt::Debug for OnEnd {
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    start: Instant,
+    pub(super) tasks: Tasks<State>,
     pub(super) options: Options,
-    state: Mutex<State>,
-    changed: Notify,
-    stop: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     script: Script,
     streams: VecDeque<Stream>,
     connections: VecDeque<Connection>,
@@ -62,37 +56,17 @@ impl Shared {
             connections: VecDeque::new(),
             counts: Counts::default(),
         };
-        Arc::new(Shared {
-            start: Instant::now(),
-            options,
-            state: Mutex::new(state),
-            changed: Notify::new(),
-            stop: watch::Sender::new(false),
-        })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic leaves complete entries: the user's callback runs without the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The time since the server's start.
-    pub(super) fn since_start(&self, at: Instant) -> Duration {
-        at.saturating_duration_since(self.start)
-    }
-
-    pub(super) fn now(&self) -> Duration {
-        self.since_start(Instant::now())
+        Arc::new(Shared { tasks: Tasks::new(state), options })
     }
 
     pub(super) fn with_script<T>(&self, f: impl FnOnce(&mut Script) -> T) -> T {
-        f(&mut self.state().script)
+        f(&mut self.tasks.state().script)
     }
 
     /// Records a new connection: its number and how to treat it.
     pub(super) fn connect(&self) -> (u64, ConnectPlan) {
-        let opened = self.now();
-        let mut state = self.state();
+        let opened = self.tasks.now();
+        let mut state = self.tasks.state();
         let plan = if state.counts.connections_open < CONNECTIONS_OPEN_MAX {
             state.script.plan_connection()
         } else {
@@ -111,24 +85,24 @@ impl Shared {
         });
         forget_oldest(&mut state.connections, self.options.streams_kept, |it| it.closed.is_some());
         drop(state);
-        self.changed.notify_waiters();
+        self.tasks.notify();
         (number, plan)
     }
 
     pub(super) fn disconnected(&self, number: u64) {
-        let now = self.now();
-        let mut state = self.state();
+        let now = self.tasks.now();
+        let mut state = self.tasks.state();
         state.counts.connections_open = state.counts.connections_open.saturating_sub(1);
         if let Ok(index) = state.connections.binary_search_by_key(&number, |it| it.number) {
             state.connections[index].closed = Some(now);
         }
         drop(state);
-        self.changed.notify_waiters();
+        self.tasks.notify();
     }
 
     /// Records a new stream: its number, and its answer unless it is rejected.
     pub(super) fn arrive(&self, mut stream: Stream, rejected: bool) -> (u64, Option<NextAnswer>) {
-        let mut state = self.state();
+        let mut state = self.tasks.state();
         state.counts.streams += 1;
         state.counts.streams_open += 1;
         stream.number = state.counts.streams;
@@ -142,24 +116,24 @@ impl Shared {
         state.streams.push_back(stream);
         forget_oldest(&mut state.streams, self.options.streams_kept, |it| it.end.is_some());
         drop(state);
-        self.changed.notify_waiters();
+        self.tasks.notify();
         (number, next)
     }
 
     /// Updates the record of a stream.
     pub(super) fn update_stream(&self, number: u64, update: impl FnOnce(&mut Stream)) {
-        let mut state = self.state();
+        let mut state = self.tasks.state();
         if let Ok(index) = state.streams.binary_search_by_key(&number, |it| it.number) {
             update(&mut state.streams[index]);
         }
         drop(state);
-        self.changed.notify_waiters();
+        self.tasks.notify();
     }
 
     /// Records the end of a stream.
     pub(super) fn end(&self, number: u64, outcome: StreamOutcome) {
-        let at = self.now();
-        let mut state = self.state();
+        let at = self.tasks.now();
+        let mut state = self.tasks.state();
         state.counts.streams_open = state.counts.streams_open.saturating_sub(1);
         let mut ended = None;
         if let Ok(index) = state.streams.binary_search_by_key(&number, |it| it.number) {
@@ -171,11 +145,11 @@ impl Shared {
         if let (Some(OnEnd(on_end)), Some(stream)) = (&self.options.on_end, ended) {
             on_end(&stream);
         }
-        self.changed.notify_waiters();
+        self.tasks.notify();
     }
 
     pub(super) fn record(&self) -> Record {
-        let state = self.state();
+        let state = self.tasks.state();
         Record {
             streams: state.streams.iter().cloned().collect(),
             connections: state.connections.iter().cloned().collect(),
@@ -184,43 +158,6 @@ impl Shared {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        self.state().counts
-    }
-
-    /// Waits until `look` returns a value; it is called after every change.
-    pub(super) async fn until<T>(&self, mut look: impl FnMut(&Shared) -> Option<T>) -> T {
-        loop {
-            let changed = self.changed.notified();
-            let mut changed = std::pin::pin!(changed);
-            changed.as_mut().enable();
-            if let Some(found) = look(self) {
-                return found;
-            }
-            changed.await;
-        }
-    }
-
-    /// Stops every task.
-    pub(super) fn stop(&self) {
-        self.stop.send_replace(true);
-    }
-
-    /// Waits until the server is stopped.
-    pub(super) async fn stopped(&self) {
-        // It cannot fail: `self` owns the sender.
-        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
-    }
-}
-
-/// Removes the oldest finished entries above `max`; open ones stay.
-pub(crate) fn forget_oldest<T>(
-    list: &mut VecDeque<T>,
-    max: usize,
-    is_finished: impl Fn(&T) -> bool,
-) {
-    while list.len() > max
-        && let Some(index) = list.iter().position(&is_finished)
-    {
-        list.remove(index);
+        self.tasks.state().counts
     }
 }

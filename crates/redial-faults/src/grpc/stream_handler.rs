@@ -89,7 +89,7 @@ impl StreamHandler {
     fn record_end(&self, ended: StreamEnded) -> StreamOutcome {
         match ended {
             StreamEnded::Reset(at, reason) => {
-                let at = self.shared.since_start(at);
+                let at = self.shared.tasks.since_start(at);
                 self.shared
                     .update_stream(self.number, |stream| stream.reset = Some(Reset { at, reason }));
                 StreamOutcome::ResetByClient(reason)

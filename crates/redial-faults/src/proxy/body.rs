@@ -32,7 +32,7 @@ pub(super) struct ExchangeGuard {
 
 impl Drop for ExchangeGuard {
     fn drop(&mut self) {
-        let lost = || match self.shared.is_stopped() {
+        let lost = || match self.shared.tasks.is_stopped() {
             true => ExchangeOutcome::Stopped,
             false => ExchangeOutcome::ClientGone,
         };

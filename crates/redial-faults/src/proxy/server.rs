@@ -123,7 +123,7 @@ async fn accept(shared: Arc<Shared>, mut listener: Listener, protocol: Protocol)
             }
         };
         tokio::select! {
-            () = shared.stopped() => return,
+            () = shared.tasks.stopped() => return,
             () = changed => {}
             // It cannot fail: `shared` owns the sender.
             _ = wanted.changed() => {}
@@ -155,7 +155,7 @@ fn serve(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr, protocol: Pr
         tokio::select! {
             biased;
             () = breaker.failed() => {}
-            () = shared.stopped() => {}
+            () = shared.tasks.stopped() => {}
             () = serving => {}
         }
         drop(guard);
@@ -212,12 +212,12 @@ impl Handle {
     /// Waits until `enough` returns `true` for a copy of the record, and returns that copy.
     /// `enough` is called now and after every change.
     pub async fn until(&self, enough: impl Fn(&Record) -> bool) -> Record {
-        self.shared.until(|shared| Some(shared.record()).filter(&enough)).await
+        self.shared.tasks.until(|| Some(self.record()).filter(&enough)).await
     }
 
     /// Waits until no exchange is open. A client may have its response a moment earlier.
     pub async fn idle(&self) {
-        self.shared.until(|shared| (shared.counts().exchanges_open == 0).then_some(())).await;
+        self.shared.tasks.until(|| (self.counts().exchanges_open == 0).then_some(())).await;
     }
 
     /// Adds faults for the next requests that name no call.
@@ -300,14 +300,14 @@ impl Handle {
 
     /// Closes every connection, waits for all tasks, and returns the record.
     pub async fn shutdown(self) -> Record {
-        self.shared.stop();
+        self.shared.tasks.stop();
         let over = |counts: Counts| counts.exchanges_open == 0 && counts.connections_open == 0;
-        self.shared.until(|shared| over(shared.counts()).then(|| shared.record())).await
+        self.shared.tasks.until(|| over(self.counts()).then(|| self.record())).await
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.stop();
+        self.shared.tasks.stop();
     }
 }

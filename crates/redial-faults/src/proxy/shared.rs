@@ -5,12 +5,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use http::StatusCode;
 use http::request::Parts;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::fault::{ConnectionFault, Fault};
@@ -19,7 +18,7 @@ use super::record::{Connection, Counts, Exchange, ExchangeEnd, ExchangeOutcome, 
 use super::script::{FAULT_HEADER, FaultSource, Script};
 use crate::grpc::CALL_HEADER;
 use crate::grpc::request_decoder::FNV_START;
-use crate::grpc::shared::forget_oldest;
+use crate::tasks::{Tasks, forget_oldest};
 
 type OnEndFn = dyn Fn(Ended<'_>) + Send + Sync;
 
@@ -52,11 +51,8 @@ pub(super) struct Options {
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    start: Instant,
+    pub(super) tasks: Tasks<State>,
     pub(super) options: Options,
-    state: Mutex<State>,
-    changed: Notify,
-    stop: watch::Sender<bool>,
     /// What the handle asks for.
     pub(super) wanted: watch::Sender<Connections>,
     /// What happens to new connections now.
@@ -64,7 +60,7 @@ pub(super) struct Shared {
 }
 
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     script: Script,
     exchanges: VecDeque<Exchange>,
     connections: VecDeque<Connection>,
@@ -80,33 +76,21 @@ impl Shared {
             counts: Counts::default(),
         };
         Arc::new(Shared {
-            start: Instant::now(),
+            tasks: Tasks::new(state),
             options,
-            state: Mutex::new(state),
-            changed: Notify::new(),
-            stop: watch::Sender::new(false),
             wanted: watch::Sender::new(Connections::Accepted),
             present: watch::Sender::new(Connections::Refused),
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic leaves complete entries: the user's callback runs without the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn now(&self) -> Duration {
-        Instant::now().saturating_duration_since(self.start)
-    }
-
     pub(super) fn with_script<T>(&self, f: impl FnOnce(&mut Script) -> T) -> T {
-        f(&mut self.state().script)
+        f(&mut self.tasks.state().script)
     }
 
     /// Records a new connection: its number and its fault. `None` if too many are open.
     pub(super) fn connect(&self, peer: SocketAddr, max: u64) -> Option<(u64, ConnectionFault)> {
-        let opened = self.now();
-        let mut state = self.state();
+        let opened = self.tasks.now();
+        let mut state = self.tasks.state();
         if state.counts.connections_open >= max {
             return None;
         }
@@ -126,13 +110,13 @@ impl Shared {
         });
         forget_oldest(&mut state.connections, self.options.kept, |it| it.closed.is_some());
         drop(state);
-        self.changed.notify_waiters();
+        self.tasks.notify();
         Some((number, fault))
     }
 
     pub(super) fn disconnected(&self, number: u64, bytes_up: u64, bytes_down: u64) {
-        let now = self.now();
-        let mut state = self.state();
+        let now = self.tasks.now();
+        let mut state = self.tasks.state();
         state.counts.connections_open = state.counts.connections_open.saturating_sub(1);
         let mut ended = None;
         if let Ok(index) = state.connections.binary_search_by_key(&number, |it| it.number) {
@@ -145,7 +129,7 @@ impl Shared {
         if let (Some(OnEnd(on_end)), Some(connection)) = (&self.options.on_end, &ended) {
             on_end(Ended::Connection(connection));
         }
-        self.changed.notify_waiters();
+        self.tasks.notify();
     }
 
     /// Records a new request: its number and its fault. A fault in its header replaces the script's.
@@ -155,8 +139,8 @@ impl Shared {
         head: &Parts,
         by_header: Option<Fault>,
     ) -> (u64, Fault) {
-        let arrived = self.now();
-        let mut state = self.state();
+        let arrived = self.tasks.now();
+        let mut state = self.tasks.state();
         let (fault, source) = match by_header {
             Some(fault) => (fault, Some(FaultSource::Header)),
             None => state.script.next_request(head),
@@ -191,24 +175,24 @@ impl Shared {
         });
         forget_oldest(&mut state.exchanges, self.options.kept, |it| it.end.is_some());
         drop(state);
-        self.changed.notify_waiters();
+        self.tasks.notify();
         (number, fault)
     }
 
     /// Updates the record of an exchange.
     pub(super) fn update(&self, number: u64, update: impl FnOnce(&mut Exchange)) {
-        let mut state = self.state();
+        let mut state = self.tasks.state();
         if let Ok(index) = state.exchanges.binary_search_by_key(&number, |it| it.number) {
             update(&mut state.exchanges[index]);
         }
         drop(state);
-        self.changed.notify_waiters();
+        self.tasks.notify();
     }
 
     /// Records that the upstream server gets to see an exchange.
     pub(super) fn forwarded(&self, number: u64) {
-        let now = self.now();
-        self.state().counts.forwarded += 1;
+        let now = self.tasks.now();
+        self.tasks.state().counts.forwarded += 1;
         self.update(number, |it| it.forwarded = Some(now));
     }
 
@@ -218,8 +202,8 @@ impl Shared {
 
     /// Records the end of an exchange.
     pub(super) fn end(&self, number: u64, outcome: ExchangeOutcome) {
-        let at = self.now();
-        let mut state = self.state();
+        let at = self.tasks.now();
+        let mut state = self.tasks.state();
         state.counts.exchanges_open = state.counts.exchanges_open.saturating_sub(1);
         let mut ended = None;
         if let Ok(index) = state.exchanges.binary_search_by_key(&number, |it| it.number) {
@@ -231,11 +215,11 @@ impl Shared {
         if let (Some(OnEnd(on_end)), Some(exchange)) = (&self.options.on_end, &ended) {
             on_end(Ended::Exchange(exchange));
         }
-        self.changed.notify_waiters();
+        self.tasks.notify();
     }
 
     pub(super) fn record(&self) -> Record {
-        let state = self.state();
+        let state = self.tasks.state();
         Record {
             exchanges: state.exchanges.iter().cloned().collect(),
             connections: state.connections.iter().cloned().collect(),
@@ -244,43 +228,15 @@ impl Shared {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        self.state().counts
-    }
-
-    /// Waits until `look` returns a value; it is called after every change.
-    pub(super) async fn until<T>(&self, mut look: impl FnMut(&Shared) -> Option<T>) -> T {
-        loop {
-            let changed = self.changed.notified();
-            let mut changed = std::pin::pin!(changed);
-            changed.as_mut().enable();
-            if let Some(found) = look(self) {
-                return found;
-            }
-            changed.await;
-        }
+        self.tasks.state().counts
     }
 
     /// What happens to new connections from now on, and when that changes.
     pub(super) fn connections(&self) -> (Connections, Option<Instant>) {
-        let now = self.now();
+        let now = self.tasks.now();
         let (refused, change) = self.with_script(|script| script.refusal(now));
         let connections = if refused { Connections::Refused } else { *self.wanted.borrow() };
-        (connections, change.and_then(|at| self.start.checked_add(at)))
-    }
-
-    /// Stops every task.
-    pub(super) fn stop(&self) {
-        self.stop.send_replace(true);
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        *self.stop.borrow()
-    }
-
-    /// Waits until the proxy is stopped.
-    pub(super) async fn stopped(&self) {
-        // It cannot fail: `self` owns the sender.
-        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+        (connections, change.and_then(|at| self.tasks.moment(at)))
     }
 }
 

@@ -9,7 +9,7 @@ use redial_grpc::{BoxError, timeout};
 use tokio::time::Instant;
 use tower_service::Service;
 
-use super::body::{Read, ResponseBody, SavedBody, read};
+use super::body::{BufferedBody, Read, read};
 use super::collected::{
     AnswerCheck, AttemptStatus, Collected, collect, invalid_response, timeout_response,
 };
@@ -22,7 +22,7 @@ pub(super) async fn call<S, A, B, R>(
     channel: S,
     layer: InterceptorLayer<A>,
     request: Request<B>,
-) -> Result<Response<ResponseBody<R>>, BoxError>
+) -> Result<Response<BufferedBody<R>>, BoxError>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone + Send,
     S::Future: Send,
@@ -44,9 +44,9 @@ where
     let message = match start {
         Read::Whole(message, _) => message,
         Read::TooLong(start, rest) => {
-            let body = layer.make_body.make_body(SavedBody::once(start, rest));
+            let body = layer.make_body.make_body(BufferedBody::streamed(start, rest));
             let response = send(channel, Request::from_parts(head, body)).await?;
-            return Ok(response.map(|body| ResponseBody::streamed(Bytes::new(), body)));
+            return Ok(response.map(|body| BufferedBody::streamed(Bytes::new(), body)));
         }
     };
     let own_timeout = head.headers.get(timeout::TIMEOUT).and_then(timeout::parse);
@@ -105,7 +105,7 @@ impl SavedRequest {
     /// The request of an attempt, with a fresh `grpc-timeout`, and the moment at which it is too late.
     fn attempt<B, A: MakeBody<B>>(&self, make_body: &A) -> (Request<B>, Option<Instant>) {
         let time = self.limits.attempt();
-        let body = make_body.make_body(SavedBody::saved(self.message.clone()));
+        let body = make_body.make_body(BufferedBody::whole(self.message.clone(), None));
         let mut request = Request::from_parts(self.head.clone(), body);
         request.headers_mut().insert(timeout::TIMEOUT, timeout::format(time));
         (request, Instant::now().checked_add(time))

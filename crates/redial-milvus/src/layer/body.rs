@@ -59,84 +59,26 @@ async fn next<B: Body + Unpin>(body: &mut B) -> Option<Result<Frame<B::Data>, B:
     std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await
 }
 
-/// The request body of an attempt: the saved message, or a body that is sent once.
+/// A body whose start was read before: the saved message of a request, a response that was looked at, or the
+/// first part of either, with the rest as it comes.
 #[derive(Debug)]
-pub struct SavedBody<B>(Parts<B>);
-
-/// The body of a response: read before, or as it comes.
-#[derive(Debug)]
-pub struct ResponseBody<R>(Parts<R>);
-
-#[derive(Debug)]
-struct Parts<B> {
+pub struct BufferedBody<B> {
     start: Bytes,
     rest: Option<B>,
     trailers: Option<HeaderMap>,
 }
 
-impl<B> Parts<B> {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: Into<BoxError>,
-    {
-        if !self.start.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.start)))));
-        }
-        match &mut self.rest {
-            Some(body) => {
-                Pin::new(body).poll_frame(cx).map(|it| it.map(|it| it.map_err(Into::into)))
-            }
-            None => Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers)))),
-        }
+impl<B> BufferedBody<B> {
+    pub(super) fn whole(start: Bytes, trailers: Option<HeaderMap>) -> Self {
+        BufferedBody { start, rest: None, trailers }
     }
 
-    fn is_end_stream(&self) -> bool
-    where
-        B: Body,
-    {
-        self.start.is_empty()
-            && self.trailers.is_none()
-            && self.rest.as_ref().is_none_or(Body::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint
-    where
-        B: Body,
-    {
-        let start = self.start.len() as u64;
-        let Some(rest) = &self.rest else { return SizeHint::with_exact(start) };
-        let rest = rest.size_hint();
-        let mut hint = SizeHint::new();
-        hint.set_lower(rest.lower().saturating_add(start));
-        if let Some(upper) = rest.upper() {
-            hint.set_upper(upper.saturating_add(start));
-        }
-        hint
+    pub(super) fn streamed(start: Bytes, rest: B) -> Self {
+        BufferedBody { start, rest: Some(rest), trailers: None }
     }
 }
 
-impl<B> SavedBody<B> {
-    pub(super) fn saved(message: Bytes) -> Self {
-        SavedBody(Parts { start: message, rest: None, trailers: None })
-    }
-
-    pub(super) fn once(start: Bytes, rest: B) -> Self {
-        SavedBody(Parts { start, rest: Some(rest), trailers: None })
-    }
-}
-
-impl<R> ResponseBody<R> {
-    pub(super) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
-        ResponseBody(Parts { start: bytes, rest: None, trailers })
-    }
-
-    pub(super) fn streamed(start: Bytes, rest: R) -> Self {
-        ResponseBody(Parts { start, rest: Some(rest), trailers: None })
-    }
-}
-
-impl<B> Body for SavedBody<B>
+impl<B> Body for BufferedBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
@@ -148,38 +90,33 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.get_mut().0.poll_frame(cx)
+        let this = self.get_mut();
+        if !this.start.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.start)))));
+        }
+        match &mut this.rest {
+            Some(body) => {
+                Pin::new(body).poll_frame(cx).map(|it| it.map(|it| it.map_err(Into::into)))
+            }
+            None => Poll::Ready(this.trailers.take().map(|trailers| Ok(Frame::trailers(trailers)))),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        self.start.is_empty()
+            && self.trailers.is_none()
+            && self.rest.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
-    }
-}
-
-impl<R> Body for ResponseBody<R>
-where
-    R: Body<Data = Bytes> + Unpin,
-    R::Error: Into<BoxError>,
-{
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.get_mut().0.poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        let start = self.start.len() as u64;
+        let Some(rest) = &self.rest else { return SizeHint::with_exact(start) };
+        let rest = rest.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(start));
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(start));
+        }
+        hint
     }
 }

@@ -14,7 +14,7 @@ use redial_service_config::Code;
 
 use super::LayerRules;
 use super::answer::Answer;
-use super::body::{Read, ResponseBody, read};
+use super::body::{BufferedBody, Read, read};
 use crate::call::ResponseCheck;
 use crate::error::DEADLINE_EXCEEDED;
 use crate::status::{GrpcStatus, RATE_LIMIT, inner_status, invalid_message};
@@ -33,10 +33,10 @@ pub(super) struct Collected<R> {
 }
 
 impl<R> Collected<R> {
-    pub(super) fn into_response(self) -> Response<ResponseBody<R>> {
+    pub(super) fn into_response(self) -> Response<BufferedBody<R>> {
         let body = match self.body {
-            Read::Whole(bytes, trailers) => ResponseBody::whole(bytes, trailers),
-            Read::TooLong(start, rest) => ResponseBody::streamed(start, rest),
+            Read::Whole(bytes, trailers) => BufferedBody::whole(bytes, trailers),
+            Read::TooLong(start, rest) => BufferedBody::streamed(start, rest),
         };
         Response::from_parts(self.head, body)
     }
@@ -135,7 +135,7 @@ impl AttemptStatus {
 
     /// The result of the call: the server's response or the channel's error, unchanged unless the
     /// message was replaced.
-    pub(super) fn into_result<R>(self) -> Result<Response<ResponseBody<R>>, BoxError> {
+    pub(super) fn into_result<R>(self) -> Result<Response<BufferedBody<R>>, BoxError> {
         let AttemptStatus { code, message, kind, changed, .. } = self;
         match kind {
             StatusKind::Error(error) if !changed && code != Code::DeadlineExceeded => Err(error),
@@ -150,7 +150,7 @@ impl AttemptStatus {
                         fields.insert(GRPC_STATUS, HeaderValue::from(u16::from(code.number())));
                     }
                 }
-                Ok(Response::from_parts(head, ResponseBody::whole(bytes, trailers)))
+                Ok(Response::from_parts(head, BufferedBody::whole(bytes, trailers)))
             }
         }
     }
@@ -211,7 +211,7 @@ pub(super) fn invalid_response<R>(
     method: &str,
     text: &str,
     response: &Collected<R>,
-) -> Response<ResponseBody<R>> {
+) -> Response<BufferedBody<R>> {
     let answer = response.bytes().map(|bytes| Answer::new(method, bytes));
     let code = match answer.and_then(|answer| answer.status_code()) {
         Some(RATE_LIMIT) => Code::ResourceExhausted,
@@ -221,7 +221,7 @@ pub(super) fn invalid_response<R>(
 }
 
 /// The response for an attempt or a call that took too long.
-pub(super) fn timeout_response<R>() -> Response<ResponseBody<R>> {
+pub(super) fn timeout_response<R>() -> Response<BufferedBody<R>> {
     status_response(Code::DeadlineExceeded, DEADLINE_EXCEEDED, None)
 }
 
@@ -230,8 +230,8 @@ fn status_response<R>(
     code: Code,
     message: &str,
     details: Option<&[u8]>,
-) -> Response<ResponseBody<R>> {
-    let mut response = Response::new(ResponseBody::whole(Bytes::new(), None));
+) -> Response<BufferedBody<R>> {
+    let mut response = Response::new(BufferedBody::whole(Bytes::new(), None));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(code.number())));

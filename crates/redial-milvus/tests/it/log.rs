@@ -98,45 +98,23 @@ fn log_lines_color_only_responses() {
 }
 
 #[cfg(feature = "tracing")]
+#[path = "../common/events.rs"]
+mod events;
+
+#[cfg(feature = "tracing")]
 #[test]
 fn log_lines_without_hook_are_debug_events() {
-    use std::sync::Mutex;
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Level, Metadata, Subscriber};
-
-    /// Collects the messages of events.
-    #[derive(Clone, Default)]
-    struct Heard(Arc<Mutex<Vec<String>>>);
-
-    impl Subscriber for Heard {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            metadata.target() == "redial::milvus" && *metadata.level() == Level::DEBUG
-        }
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-        fn event(&self, event: &Event<'_>) {
-            let mut text = String::new();
-            event.record(&mut |_: &tracing::field::Field, value: &dyn fmt::Debug| {
-                text = format!("{value:?}");
-            });
-            self.0.lock().expect("one thread").push(text);
-        }
-        fn enter(&self, _: &Id) {}
-        fn exit(&self, _: &Id) {}
-    }
+    use events::DebugEvents;
 
     let clock = Clock::default();
     let interceptor = Options::default().interceptor().expect("valid");
     let script = Script::new(&clock, [(0, boom(Code::Unavailable)), (4, OK)]);
-    let heard = Heard::default();
-    tracing::subscriber::with_default(heard.clone(), || {
+    let events = DebugEvents::default();
+    tracing::subscriber::with_default(events.clone(), || {
         let call = interceptor.call("Search", || script.attempt()).sleeping_on(clock);
         assert!(clock.run(call.send()).is_ok());
     });
-    let texts = heard.0.lock().expect("one thread");
+    let texts = events.texts();
     assert_eq!(texts.len(), 6, "{texts:?}");
     assert_eq!(texts[5], "[Response(4ms)] Search: ok");
 }

@@ -8,6 +8,7 @@ mod codec;
 mod deadlines;
 mod invalid_messages;
 mod limits;
+mod log;
 mod retries;
 mod tonic_status;
 mod writes;

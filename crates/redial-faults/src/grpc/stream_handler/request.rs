@@ -71,7 +71,7 @@ impl StreamHandler {
             None => {
                 self.body_ended = true;
                 self.decoder.half_closed = true;
-                let now = self.shared.now();
+                let now = self.shared.tasks.now();
                 self.shared.update_stream(self.number, |stream| stream.half_closed = Some(now));
             }
             // The wire recorded the reason.
