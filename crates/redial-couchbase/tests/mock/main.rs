@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use redial::strategy::{Decision, Request};
 use redial::{CallLog, ms, s};
 use redial_couchbase::client::{
-    Client, Collection, Lookup, PathError, PathMutation, PlainSasl, RequestError,
+    Address, Client, ClientOptions, Collection, Lookup, PathError, PathMutation, PlainSasl,
+    RequestError,
 };
 use redial_couchbase::response::status;
 use redial_couchbase::{
-    FastFailOnTerminalError, TerminalError, TimeoutKind, reason, retry_log_lines,
+    BestEffort, FastFailOnTerminalError, TerminalError, TimeoutKind, reason, retry_log_lines,
 };
 
 use server::Mock;
@@ -27,6 +28,18 @@ const SET: u64 = 0x01;
 const READY_MAX: Duration = Duration::from_secs(20);
 /// How much longer than asked for a delay may take on a busy machine.
 const LATE_MAX: u64 = 2000;
+
+impl Mock {
+    /// Options for a bucket of the mock. It is polled for its configuration only by hand, since its
+    /// injected failures hit polls, too.
+    fn options(&self, bucket: &str) -> ClientOptions {
+        let address = Address::new("127.0.0.1", self.kv_ports(bucket)[0]);
+        ClientOptions::new([address], bucket)
+            .strategy(BestEffort::new())
+            .timeout(Duration::from_secs(30))
+            .config_poll_interval(Duration::from_secs(3600))
+    }
+}
 
 /// A mock with one node, and a client of its bucket `default`.
 async fn started(nodes: usize) -> (Mock, Client) {

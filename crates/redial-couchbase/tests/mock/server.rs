@@ -1,12 +1,10 @@
-//! Starts `CouchbaseMock`, and gives it commands.
+//! Starts `CouchbaseMock`, and gives it commands. The tests of `redial-couchbase-sdk` use this file, too.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use redial_couchbase::BestEffort;
-use redial_couchbase::client::{Address, ClientOptions};
 use serde_json::Value;
 
 /// The variable with the path of the jar; `cargo xtask test couchbase-mock` sets it.
@@ -63,17 +61,13 @@ impl Mock {
         Mock { process, _monitor: monitor, rest_port }
     }
 
-    /// Options for a bucket of the mock. It is polled for its configuration only by hand, since its
-    /// injected failures hit polls, too.
-    pub(crate) fn options(&self, bucket: &str) -> ClientOptions {
+    /// The KV ports of the nodes that have this bucket.
+    pub(crate) fn kv_ports(&self, bucket: &str) -> Vec<u16> {
         let info = self.http(&format!("/pools/default/buckets/{bucket}"));
         let info: Value = serde_json::from_str(&info).expect("the mock describes its bucket");
-        let port = info["nodes"][0]["ports"]["direct"].as_u64().expect("a port");
-        let address = Address::new("127.0.0.1", u16::try_from(port).expect("a port"));
-        ClientOptions::new([address], bucket)
-            .strategy(BestEffort::new())
-            .timeout(Duration::from_secs(30))
-            .config_poll_interval(Duration::from_secs(3600))
+        let nodes = info["nodes"].as_array().expect("a list").iter();
+        let port = |node: &Value| u16::try_from(node["ports"]["direct"].as_u64()?).ok();
+        nodes.map(|node| port(node).expect("a port")).collect()
     }
 
     /// Gives a command, for example `opfail?bucket=default&code=134&count=3&servers=[]`.
