@@ -58,3 +58,59 @@ pub const fn rfc_reason(reason: RetryReason) -> Reason {
         _ => rfc::UNKNOWN,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every reason of the SDK 1.1.
+    const ALL: [RetryReason; 18] = [
+        RetryReason::KvNotMyVbucket,
+        RetryReason::KvInvalidVbucketMap,
+        RetryReason::KvTemporaryFailure,
+        RetryReason::KvCollectionOutdated,
+        RetryReason::KvErrorMapRetryIndicated,
+        RetryReason::KvLocked,
+        RetryReason::KvSyncWriteInProgress,
+        RetryReason::KvSyncWriteRecommitInProgress,
+        RetryReason::ServiceNotAvailable,
+        RetryReason::SocketClosedWhileInFlight,
+        RetryReason::SocketNotAvailable,
+        RetryReason::QueryPreparedStatementFailure,
+        RetryReason::QueryIndexNotFound,
+        RetryReason::QueryErrorRetryable,
+        RetryReason::SearchTooManyRequests,
+        RetryReason::HttpSendRequestFailed,
+        RetryReason::HttpConnectFailed,
+        RetryReason::NotReady,
+    ];
+
+    #[test]
+    fn reason_names_and_flags_are_those_of_the_sdk() {
+        for reason in ALL {
+            let ours = rfc_reason(reason);
+            let name = reason.to_string().replace("RECOMMIT", "RE_COMMIT");
+            let renamed = match reason {
+                RetryReason::HttpSendRequestFailed => "SOCKET_CLOSED_WHILE_IN_FLIGHT",
+                RetryReason::HttpConnectFailed => "SOCKET_NOT_AVAILABLE",
+                RetryReason::QueryErrorRetryable => "SERVICE_RESPONSE_CODE_INDICATED",
+                _ => &name,
+            };
+            assert_eq!(ours.name(), renamed);
+            if reason != RetryReason::HttpSendRequestFailed {
+                let allows = reason.allows_non_idempotent_retry();
+                assert_eq!(ours.allows_non_idempotent_retry(), allows, "{reason}");
+            }
+            if reason != RetryReason::NotReady {
+                assert_eq!(ours.is_always_retried(), reason.always_retry(), "{reason}");
+            }
+        }
+    }
+
+    #[test]
+    fn reason_http_request_that_was_sent_may_have_run() {
+        let failure = redial_couchbase::reason::failure;
+        assert!(!failure(rfc_reason(RetryReason::HttpSendRequestFailed)).proves_not_run());
+        assert!(failure(rfc_reason(RetryReason::HttpConnectFailed)).proves_not_run());
+    }
+}

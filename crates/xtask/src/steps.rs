@@ -9,6 +9,7 @@ use std::path::Path;
 use crate::arguments::Arguments;
 use crate::aws;
 use crate::command_line::CommandLine;
+use crate::couchbase_sdk;
 use crate::features;
 use crate::languages;
 use crate::machine;
@@ -245,6 +246,20 @@ pub(crate) const STEPS: &[Step] = &[
         lines: couchbase_mock,
     },
     Step {
+        name: "couchbase-sdk",
+        why: "redial-couchbase-sdk: formatting, lints, documentation and tests with the official SDK",
+        when: When::Always,
+        needs: &[RUSTFMT, CLIPPY],
+        lines: |_| Ok(couchbase_sdk::checks()),
+    },
+    Step {
+        name: "couchbase-sdk-mock",
+        why: "the official Couchbase SDK retries by Redial's policies against CouchbaseMock",
+        when: When::Always,
+        needs: &[languages::JAVA, languages::MAVEN],
+        lines: couchbase_sdk::mock,
+    },
+    Step {
         name: "milvus",
         why: "the Milvus layer on real data: milvus-lite, the official SDK, Envoy, the Node SDK",
         when: When::Always,
@@ -458,6 +473,12 @@ fn couchbase_test(name: &str) -> CommandLine {
 }
 
 fn couchbase_mock(root: &Path) -> Result<Vec<CommandLine>, String> {
+    let (fetch, jar) = couchbase_mock_jar(root)?;
+    Ok(vec![fetch, couchbase_test("mock").env("REDIAL_COUCHBASE_MOCK", &jar)])
+}
+
+/// What fetches `CouchbaseMock`, and the path of its jar.
+pub(crate) fn couchbase_mock_jar(root: &Path) -> Result<(CommandLine, String), String> {
     let root = root.canonicalize().map_err(|problem| format!("{}: {problem}", root.display()))?;
     let folder = root.join("target/couchbase/mock");
     let fetch = "mvn --batch-mode --quiet --file interop/couchbase/pom.xml";
@@ -466,7 +487,7 @@ fn couchbase_mock(root: &Path) -> Result<Vec<CommandLine>, String> {
         .arg(format!("-DoutputDirectory={}", folder.display()))
         .downloads();
     let jar = folder.join("CouchbaseMock-1.5.27.jar").display().to_string();
-    Ok(vec![fetch, couchbase_test("mock").env("REDIAL_COUCHBASE_MOCK", &jar)])
+    Ok((fetch, jar))
 }
 
 fn loom(words: &str) -> CommandLine {

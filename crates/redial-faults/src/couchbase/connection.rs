@@ -211,7 +211,12 @@ impl Session<'_> {
     fn config(&self) -> Reply {
         let mut state = self.shared.lock();
         state.polls += 1;
-        if self.phase.selected { Reply::value(state.config()) } else { Reply::status(NO_ACCESS) }
+        let authenticated = state.script.users.is_empty() || self.phase.authenticated;
+        match (self.phase.selected, authenticated) {
+            (true, _) => Reply::value(state.config().to_string()),
+            (false, true) => Reply::value(state.global_config().to_string()),
+            (false, false) => Reply::status(NO_ACCESS),
+        }
     }
 
     fn manifest(&self) -> Reply {
@@ -259,7 +264,10 @@ impl Session<'_> {
         }
         let is_document = !matches!(request.opcode, 0x0a | 0x50..=0x5f | 0xbb);
         if is_document && !state.has_vbucket(self.node, request) {
-            return Some(Reply { status: NOT_MY_VBUCKET, ..Reply::value(state.config()) });
+            return Some(Reply {
+                status: NOT_MY_VBUCKET,
+                ..Reply::value(state.config().to_string())
+            });
         }
         let unknown = is_document && self.phase.collections && !state.has_collection(&request.key);
         unknown.then(|| Reply::status(UNKNOWN_COLLECTION))

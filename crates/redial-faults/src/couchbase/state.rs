@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -12,6 +12,9 @@ use super::record::{REQUESTS_KEPT, RequestOutcome, RequestRecord};
 use super::script::{Answer, Script};
 use super::store::Store;
 use super::tls::Identity;
+
+/// The management port of the first node in configurations, as on real servers.
+const MANAGEMENT_PORT: usize = 8091;
 
 /// Called for each request.
 pub(super) type OnRequest = dyn Fn(&RequestRecord) + Send + Sync;
@@ -176,26 +179,40 @@ impl State {
         }
     }
 
-    /// The cluster configuration.
-    pub(super) fn config(&self) -> String {
-        let servers: Vec<_> =
-            self.addresses.iter().map(|(host, port)| format!("{host}:{port}")).collect();
-        let node = |(host, port): &(String, u16)| json!({"hostname": host, "services": {"kv": port, "kvSSL": port}});
-        let nodes: Vec<_> = self.addresses.iter().map(node).collect();
+    /// The configuration of the cluster, without a bucket.
+    pub(super) fn global_config(&self) -> Value {
+        // Nothing listens at the management ports; clients identify nodes by them.
+        let node = |(index, (host, port)): (usize, &(String, u16))| {
+            let services = json!({"kv": port, "kvSSL": port, "mgmt": MANAGEMENT_PORT + index});
+            json!({"hostname": host, "services": services})
+        };
+        let nodes: Vec<_> = self.addresses.iter().enumerate().map(node).collect();
         json!({
             "rev": self.revision,
             "revEpoch": 1,
-            "name": self.script.bucket,
-            "nodeLocator": "vbucket",
             "nodesExt": nodes,
-            "vBucketServerMap": {
-                "hashAlgorithm": "CRC",
-                "numReplicas": self.script.replicas,
-                "serverList": servers,
-                "vBucketMap": self.vbuckets,
-            },
+            "clusterCapabilitiesVer": [1, 0],
+            "clusterCapabilities": {},
         })
-        .to_string()
+    }
+
+    /// The configuration of the cluster and its bucket.
+    pub(super) fn config(&self) -> Value {
+        let nodes: Vec<_> =
+            self.addresses.iter().map(|(host, _)| json!({"hostname": host})).collect();
+        let servers: Vec<_> =
+            self.addresses.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        let mut config = self.global_config();
+        config["name"] = json!(self.script.bucket);
+        config["nodeLocator"] = json!("vbucket");
+        config["nodes"] = json!(nodes);
+        config["vBucketServerMap"] = json!({
+            "hashAlgorithm": "CRC",
+            "numReplicas": self.script.replicas,
+            "serverList": servers,
+            "vBucketMap": self.vbuckets,
+        });
+        config
     }
 
     /// The manifest of the collections.
