@@ -45,9 +45,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (url, user, password) = (argument(""), argument("app"), argument("secret"));
     let bucket = argument("travel");
     let (url, server) = if url.is_empty() { scripted_cluster().await? } else { (url, None) };
-    let fail = |count| match &server {
-        Some(server) => server.push_answers(vec![Answer::status(0x86).to("get"); count]),
-        None => {}
+    let fail = |count| {
+        if let Some(server) = &server {
+            server.push_answers(vec![Answer::status(0x86).to("get"); count]);
+        }
     };
 
     // Every operation of the cluster, unless it has a strategy of its own.

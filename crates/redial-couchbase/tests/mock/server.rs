@@ -24,9 +24,8 @@ pub(crate) struct Mock {
 impl Mock {
     /// Starts a mock with the buckets `default` and `secure` (password `secret`).
     pub(crate) fn start(nodes: usize, replicas: usize) -> Self {
-        let jar = std::env::var(JAR).unwrap_or_else(|_| {
-            panic!("{JAR} names the jar; run `cargo xtask test couchbase-mock`")
-        });
+        let jar = std::env::var(JAR)
+            .unwrap_or_else(|_| panic!("{JAR} names the jar; run `cargo xtask test couchbase`"));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let monitor = listener.local_addr().expect("it is bound").to_string();
         let (nodes, replicas) = (nodes.to_string(), replicas.to_string());
