@@ -197,8 +197,8 @@ fn stateless(policy: &StatelessPolicy, numbers: &[u32]) -> Vec<Result<Duration, 
 
 #[test]
 fn stateless_policy_has_the_delays_and_attempts_of_calls() {
-    let table: &'static [Duration] = &[ms(20), ms(60), ms(40)];
-    let policy = Policy::table(table).attempts(5).throttle(Throttle::none()).build();
+    static DELAYS: [Duration; 3] = [ms(20), ms(60), ms(40)];
+    let policy = Policy::table(&DELAYS).attempts(5).throttle(Throttle::none()).build();
     let single = StatelessPolicy::new(policy.clone()).unwrap();
     let delays: Vec<_> = policy.delays().map(Ok).collect();
     assert_eq!(stateless(&single, &[1, 2, 3, 4]), delays);
