@@ -31,6 +31,12 @@
 //!
 //! A strategy or a throttle must answer at once. One that answers later is refused: the call ends with
 //! [`StopReason::StrategyDeclined`] or [`StopReason::Throttled`].
+//!
+//! A library that reports failures only, and not which call they belong to, gets a [`StatelessPolicy`].
+
+mod stateless;
+
+pub use stateless::{FailedAttempt, NeedsCallState, StatelessPolicy};
 
 use std::fmt;
 use std::sync::Arc;

@@ -59,7 +59,8 @@ impl Request<'_> {
         self.failure.reason
     }
 
-    /// The time since the start of the call.
+    /// The time since the start of the call; zero if a library reports single failures
+    /// ([`StatelessPolicy`](crate::external::StatelessPolicy)).
     #[must_use]
     pub const fn elapsed(&self) -> Duration {
         self.elapsed

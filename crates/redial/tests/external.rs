@@ -1,16 +1,19 @@
 //! Goal: a call that another library runs makes the decisions of every other call. Method: the same policies
 //! and outcomes through `testing::play`, and the reports of the other library one by one.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use redial::external::{ExternalCall, Next};
-use redial::rules::{AttemptTimeoutAction, Backoff, ChargeAt, Rules};
+use redial::external::{ExternalCall, FailedAttempt, Next, StatelessPolicy};
+use redial::rules::{AttemptTimeoutAction, Backoff, ChargeAt, Limits, Rules};
 use redial::strategy::{Decision, Request};
 use redial::testing::{draws, fails, play, succeeds};
-use redial::throttle::{CostBucket, CostBucketConfig, RetryBudget, WhenEmpty};
-use redial::{Directive, Failure, Policy, Stage, StopReason, Throttle, ms, s};
+use redial::throttle::{
+    Bucket, Cost, CostBucket, CostBucketConfig, Grant, RetryBudget, WhenEmpty, Withdrawal,
+};
+use redial::{Directive, Failure, Jitter, Policy, Stage, StopReason, Throttle, ms, s};
 
 const SERVER: Directive = Directive::Retry(Failure::server());
 
@@ -184,4 +187,148 @@ fn external_call_strategy_must_answer_at_once() {
     assert_eq!(call.ended(SERVER, 0), declined);
     let error = call.report().unwrap().1.unwrap();
     assert!(error.to_string().contains("decides later"), "{error}");
+}
+
+/// What follows the attempts of these numbers, which fail with a server failure.
+fn stateless(policy: &StatelessPolicy, numbers: &[u32]) -> Vec<Result<Duration, StopReason>> {
+    let failed = |number: &u32| FailedAttempt::new(*number, Failure::server());
+    numbers.iter().map(|number| policy.decide(&failed(number), 0)).collect()
+}
+
+#[test]
+fn stateless_policy_has_the_delays_and_attempts_of_calls() {
+    static DELAYS: [Duration; 3] = [ms(20), ms(60), ms(40)];
+    let policy = Policy::table(&DELAYS).attempts(5).throttle(Throttle::none()).build();
+    let single = StatelessPolicy::new(policy.clone()).unwrap();
+    let delays: Vec<_> = policy.delays().map(Ok).collect();
+    assert_eq!(stateless(&single, &[1, 2, 3, 4]), delays);
+    let stopped = [Err(StopReason::AttemptsExhausted); 2];
+    assert_eq!(stateless(&single, &[5, u32::MAX]), stopped);
+    // In any order: nothing is remembered.
+    assert_eq!(stateless(&single, &[3, 1]), [Ok(ms(40)), Ok(ms(20))]);
+}
+
+#[test]
+fn stateless_policy_repeats_no_attempt_that_may_have_run() {
+    let policy = Policy::constant(ms(1)).throttle(Throttle::none()).build();
+    let policy = StatelessPolicy::new(policy).unwrap();
+    let decide = |stage| {
+        let failed = FailedAttempt::new(1, Failure::client().at(stage)).not_idempotent();
+        policy.decide(&failed, 0)
+    };
+    assert_eq!(decide(Stage::InFlight), Err(StopReason::NotIdempotent));
+    assert_eq!(decide(Stage::Unsent), Ok(ms(1)));
+}
+
+#[test]
+fn stateless_policy_spends_the_budget_of_other_calls() {
+    let budget = Arc::new(RetryBudget::new(2.0, 0.5));
+    let policy = Policy::constant(ms(1)).attempts(9).build().with_budget(budget.clone());
+    let single = StatelessPolicy::new(policy.clone()).unwrap();
+    let wait = Ok(ms(1));
+    assert_eq!(stateless(&single, &[1, 2, 3]), [wait, wait, Err(StopReason::Throttled)]);
+    for _ in 0..2 {
+        policy.retry(|| Ok::<_, ()>(())).when(|_| true).call().unwrap();
+    }
+    assert_eq!(stateless(&single, &[1, 1]), [wait, Err(StopReason::Throttled)]);
+}
+
+#[test]
+fn stateless_policy_asks_its_strategy_once() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let counter = asked.clone();
+    let strategy = move |request: &Request<'_>| {
+        counter.fetch_add(1, Relaxed);
+        assert_eq!((request.elapsed(), request.remaining()), (ms(0), None));
+        assert_eq!(request.reasons(), [redial::Reason::new("BUSY")]);
+        match request.retry_attempts() {
+            0 => Decision::Retry(ms(7)),
+            1 => Decision::later(async { Some(ms(8)) }),
+            2 => Decision::later(std::future::pending::<Option<Duration>>()),
+            3 => Decision::Fail("no".into()),
+            _ => Decision::Decline,
+        }
+    };
+    let policy = Policy::constant(ms(1)).attempts(9).throttle(Throttle::none()).build();
+    let policy = StatelessPolicy::new(policy.with_strategy(strategy).unwrap()).unwrap();
+    let reasons = [redial::Reason::new("BUSY")];
+    let failed = |number| FailedAttempt::new(number, Failure::server()).reasons(&reasons);
+    let decided: Vec<_> = (1..=5).map(|number| policy.decide(&failed(number), 0)).collect();
+    let declined = Err(StopReason::StrategyDeclined);
+    assert_eq!(decided, [Ok(ms(7)), Ok(ms(8)), declined, declined, declined]);
+    assert_eq!(asked.load(Relaxed), 5);
+}
+
+/// A throttle that answers later: at once when it is asked, or never.
+struct Later(bool);
+
+impl Bucket for Later {
+    fn watches_calls(&self) -> bool {
+        false
+    }
+    fn withdraw(&self, _: Cost, _: u64) -> Grant {
+        Grant::Later
+    }
+    fn later(&self, _: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
+        if self.0 {
+            return Box::pin(std::future::ready(Grant::After(ns(3), Withdrawal(1))));
+        }
+        Box::pin(std::future::pending())
+    }
+    fn refund(&self, _: Withdrawal) {}
+    fn succeeded(&self, _: Option<Withdrawal>) {}
+    fn tokens(&self, _: u64) -> Option<f64> {
+        None
+    }
+}
+
+#[test]
+fn stateless_policy_waits_for_no_throttle() {
+    let policy = Policy::constant(ms(1)).throttle(Throttle::none()).build();
+    let sharing = |bucket| StatelessPolicy::new(policy.clone().sharing(Arc::new(bucket))).unwrap();
+    assert_eq!(stateless(&sharing(Later(true)), &[1]), [Ok(ms(4))], "a debt, then the backoff");
+    assert_eq!(stateless(&sharing(Later(false)), &[1]), [Err(StopReason::Throttled)]);
+}
+
+/// A throttle that counts calls, as those of applications do by default.
+struct Watches;
+
+impl Bucket for Watches {
+    fn withdraw(&self, _: Cost, _: u64) -> Grant {
+        Grant::Now(Withdrawal(0))
+    }
+    fn refund(&self, _: Withdrawal) {}
+    fn succeeded(&self, _: Option<Withdrawal>) {}
+    fn tokens(&self, _: u64) -> Option<f64> {
+        None
+    }
+}
+
+#[test]
+fn stateless_policy_refuses_rules_about_whole_calls() {
+    let rules = Rules {
+        deadline: Some(s(1)),
+        attempt_timeout: Some(ms(100)),
+        limits: Limits { hard: Some(s(1)), ..Limits::NONE },
+        jitter: Jitter::Decorrelated,
+        reset_after: Some(s(1)),
+        charge_at: ChargeAt::AfterBackoff,
+        ..Rules::DEFAULT
+    };
+    let policy = Policy::from_rules(rules).throttle(Throttle::none()).build();
+    let error = StatelessPolicy::new(policy.sharing(Arc::new(Watches))).unwrap_err();
+    let expected = [
+        "a deadline",
+        "an attempt timeout",
+        "limits on the time of retries",
+        "decorrelated jitter",
+        "a reset of its delays",
+        "a charge after the backoff",
+        "a throttle that watches calls",
+    ];
+    assert_eq!(error.rules(), expected);
+    let policy = Policy::constant(ms(1)).deadline(s(1)).throttle(Throttle::none()).build();
+    let text = StatelessPolicy::new(policy).unwrap_err().to_string();
+    let start = "the policy has a deadline, which needs the state of a whole call, and";
+    assert!(text.starts_with(start), "{text}");
 }

@@ -8,6 +8,7 @@
 mod arguments;
 mod aws;
 mod command_line;
+mod couchbase_sdk;
 mod disk;
 pub mod documents;
 mod features;

@@ -9,6 +9,7 @@ use std::path::Path;
 use crate::arguments::Arguments;
 use crate::aws;
 use crate::command_line::CommandLine;
+use crate::couchbase_sdk;
 use crate::features;
 use crate::languages;
 use crate::machine;
@@ -253,6 +254,20 @@ pub(crate) const STEPS: &[Step] = &[
         lines: couchbase_peers,
     },
     Step {
+        name: "couchbase-sdk",
+        why: "redial-couchbase-sdk: formatting, lints, documentation and tests with the official SDK",
+        when: When::Always,
+        needs: &[RUSTFMT, CLIPPY],
+        lines: |_| Ok(couchbase_sdk::checks()),
+    },
+    Step {
+        name: "couchbase-sdk-mock",
+        why: "the official Couchbase SDK retries by Redial's policies against CouchbaseMock",
+        when: When::Always,
+        needs: &[languages::JAVA, languages::MAVEN],
+        lines: couchbase_sdk::mock,
+    },
+    Step {
         name: "milvus",
         why: "the Milvus layer on real data: milvus-lite, the official SDK, Envoy, the Node SDK",
         when: When::Always,
@@ -490,12 +505,12 @@ fn couchbase_test(name: &str, tests: &str) -> CommandLine {
 }
 
 fn couchbase_mock(root: &Path) -> Result<Vec<CommandLine>, String> {
-    let (fetch, jar) = fetched_mock(root)?;
+    let (fetch, jar) = couchbase_mock_jar(root)?;
     Ok(vec![fetch, couchbase_test("mock", "mock_").env(MOCK, &jar)])
 }
 
 fn couchbase_peers(root: &Path) -> Result<Vec<CommandLine>, String> {
-    let (fetch, jar) = fetched_mock(root)?;
+    let (fetch, jar) = couchbase_mock_jar(root)?;
     let absolute = root.canonicalize();
     let absolute = absolute.map_err(|problem| format!("{}: {problem}", root.display()))?;
     let (mut lines, programs) = languages::couchbase_clients(&absolute);
@@ -506,10 +521,10 @@ fn couchbase_peers(root: &Path) -> Result<Vec<CommandLine>, String> {
 }
 
 /// The variable with the path of `CouchbaseMock`.
-const MOCK: &str = "REDIAL_COUCHBASE_MOCK";
+pub(crate) const MOCK: &str = "REDIAL_COUCHBASE_MOCK";
 
-/// How `CouchbaseMock` is fetched, and its path.
-fn fetched_mock(root: &Path) -> Result<(CommandLine, String), String> {
+/// What fetches `CouchbaseMock`, and the path of its jar.
+pub(crate) fn couchbase_mock_jar(root: &Path) -> Result<(CommandLine, String), String> {
     let root = root.canonicalize().map_err(|problem| format!("{}: {problem}", root.display()))?;
     let folder = root.join("target/couchbase/mock");
     let fetch = "mvn --batch-mode --quiet --file interop/couchbase/pom.xml";

@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 use redial::strategy::{Decision, Request};
 use redial::{CallLog, ms, s};
 use redial_couchbase::client::{
-    Client, Collection, Lookup, PathError, PathMutation, PlainSasl, RequestError,
+    Address, Client, ClientOptions, Collection, Lookup, PathError, PathMutation, PlainSasl,
+    RequestError,
 };
 use redial_couchbase::response::status;
 use redial_couchbase::{
-    FastFailOnTerminalError, TerminalError, TimeoutKind, reason, retry_log_lines,
+    BestEffort, FastFailOnTerminalError, TerminalError, TimeoutKind, reason, retry_log_lines,
 };
 
 use server::Mock;
@@ -30,6 +31,18 @@ const SET: u64 = 0x01;
 const READY_MAX: Duration = Duration::from_secs(20);
 /// How much longer than asked for a delay may take on a busy machine.
 const LATE_MAX: u64 = 2000;
+
+impl Mock {
+    /// Options for a bucket of the mock. It is polled for its configuration only by hand, since its
+    /// injected failures hit polls, too.
+    fn options(&self, bucket: &str) -> ClientOptions {
+        let address = Address::new("127.0.0.1", self.kv_ports(bucket)[0]);
+        ClientOptions::new([address], bucket)
+            .strategy(BestEffort::new())
+            .timeout(Duration::from_secs(30))
+            .config_poll_interval(Duration::from_secs(3600))
+    }
+}
 
 /// A mock with one node, and a client of its bucket `default`.
 async fn started(nodes: usize) -> (Mock, Client) {
@@ -284,7 +297,7 @@ async fn mock_failover_and_respawn_are_followed() {
 #[ignore = "needs Java and CouchbaseMock: cargo xtask test couchbase-mock"]
 async fn mock_failed_over_node_keeps_connections_and_is_silent() {
     let mock = Mock::start(3, 0);
-    let mut stream = TcpStream::connect(("127.0.0.1", mock.port("default", 1))).unwrap();
+    let mut stream = TcpStream::connect(("127.0.0.1", mock.kv_ports("default")[1])).unwrap();
     stream.set_read_timeout(Some(ms(500))).unwrap();
     // LIST MECHANISMS, which needs no authentication.
     let mut request = [0; 24];

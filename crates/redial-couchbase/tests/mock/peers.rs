@@ -103,7 +103,7 @@ impl Tested {
         let mut words = command.split(' ');
         let mut child = Command::new(words.next().expect("a program"))
             .args(words)
-            .args(["client", &format!("127.0.0.1:{}", mock.port(BUCKET, 0))])
+            .args(["client", &format!("127.0.0.1:{}", mock.kv_ports(BUCKET)[0])])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -1,12 +1,10 @@
-//! Starts `CouchbaseMock`, and gives it commands.
+//! Starts `CouchbaseMock`, and gives it commands. The tests of `redial-couchbase-sdk` use this file, too.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use redial_couchbase::BestEffort;
-use redial_couchbase::client::{Address, ClientOptions};
 use serde_json::Value;
 
 /// The variable with the path of the jar; `cargo xtask test couchbase-mock` sets it.
@@ -28,9 +26,8 @@ pub(crate) struct Mock {
 impl Mock {
     /// Starts a mock with the buckets `default` and `secure` (password `secret`).
     pub(crate) fn start(nodes: usize, replicas: usize) -> Self {
-        let jar = std::env::var(JAR).unwrap_or_else(|_| {
-            panic!("{JAR} names the jar; run `cargo xtask test couchbase-mock`")
-        });
+        let jar = std::env::var(JAR)
+            .unwrap_or_else(|_| panic!("{JAR} names the jar; run `cargo xtask test couchbase`"));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let monitor = listener.local_addr().expect("it is bound").to_string();
         let (nodes, replicas) = (nodes.to_string(), replicas.to_string());
@@ -65,22 +62,13 @@ impl Mock {
         Mock { process, _monitor: monitor, rest_port }
     }
 
-    /// Options for a bucket of the mock. It is polled for its configuration only by hand, since its
-    /// injected failures hit polls, too.
-    pub(crate) fn options(&self, bucket: &str) -> ClientOptions {
-        let address = Address::new("127.0.0.1", self.port(bucket, 0));
-        ClientOptions::new([address], bucket)
-            .strategy(BestEffort::new())
-            .timeout(Duration::from_secs(30))
-            .config_poll_interval(Duration::from_secs(3600))
-    }
-
-    /// The port of a node's KV service for a bucket.
-    pub(crate) fn port(&self, bucket: &str, node: usize) -> u16 {
+    /// The KV ports of the nodes that have this bucket.
+    pub(crate) fn kv_ports(&self, bucket: &str) -> Vec<u16> {
         let info = self.http(&format!("/pools/default/buckets/{bucket}"));
         let info: Value = serde_json::from_str(&info).expect("the mock describes its bucket");
-        let port = info["nodes"][node]["ports"]["direct"].as_u64().expect("a port");
-        u16::try_from(port).expect("a port")
+        let nodes = info["nodes"].as_array().expect("a list").iter();
+        let port = |node: &Value| u16::try_from(node["ports"]["direct"].as_u64()?).ok();
+        nodes.map(|node| port(node).expect("a port")).collect()
     }
 
     /// Gives a command, for example `opfail?bucket=default&code=134&count=3&servers=[]`.

@@ -219,10 +219,12 @@ impl Session<'_> {
     fn config(&self) -> Reply {
         let mut state = self.shared.lock();
         state.polls += 1;
-        match (self.phase.selected, state.config_status) {
-            (false, _) => Reply::status(NO_ACCESS),
-            (true, SUCCESS) => Reply::value(state.config()),
-            (true, refused) => Reply::status(refused),
+        let authenticated = state.script.users.is_empty() || self.phase.authenticated;
+        match (self.phase.selected, authenticated, state.config_status) {
+            (false, false, _) => Reply::status(NO_ACCESS),
+            (false, true, _) => Reply::value(state.global_config().to_string()),
+            (true, _, SUCCESS) => Reply::value(state.config().to_string()),
+            (true, _, refused) => Reply::status(refused),
         }
     }
 
@@ -271,7 +273,10 @@ impl Session<'_> {
         }
         let is_document = !matches!(request.opcode, 0x0a | 0x50..=0x5f | 0xbb);
         if is_document && !state.has_vbucket(self.node, request) {
-            return Some(Reply { status: NOT_MY_VBUCKET, ..Reply::value(state.config()) });
+            return Some(Reply {
+                status: NOT_MY_VBUCKET,
+                ..Reply::value(state.config().to_string())
+            });
         }
         let unknown = is_document && self.phase.collections && !state.has_collection(&request.key);
         unknown.then(|| Reply::status(UNKNOWN_COLLECTION))

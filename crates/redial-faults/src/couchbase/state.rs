@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -12,6 +12,9 @@ use super::record::{REQUESTS_KEPT, RequestOutcome, RequestRecord};
 use super::script::{Answer, Script};
 use super::store::Store;
 use super::tls::Identity;
+
+/// The management port of the first node in configurations, as on real servers.
+const MANAGEMENT_PORT: usize = 8091;
 
 /// Called for each request.
 pub(super) type OnRequest = dyn Fn(&RequestRecord) + Send + Sync;
@@ -211,24 +214,38 @@ impl State {
         }
     }
 
-    /// The cluster configuration.
-    pub(super) fn config(&self) -> String {
-        let is_listed = |node: &usize| !self.failed_over.contains(node);
-        let listed: Vec<usize> = (0..self.addresses.len()).filter(is_listed).collect();
-        let server = |node: &usize| {
-            let (host, port) = &self.addresses[*node];
-            format!("{host}:{port}")
-        };
-        let servers: Vec<_> = listed.iter().map(server).collect();
-        let services = |node: &usize| {
-            let (host, port) = &self.addresses[*node];
-            let mut services = json!({"kv": port});
-            if !self.without_tls.contains(node) {
+    /// The nodes of the configuration.
+    fn listed(&self) -> Vec<usize> {
+        (0..self.addresses.len()).filter(|node| !self.failed_over.contains(node)).collect()
+    }
+
+    /// The configuration of the cluster, without a bucket.
+    pub(super) fn global_config(&self) -> Value {
+        // Nothing listens at the management ports; clients identify nodes by them.
+        let node = |index: usize| {
+            let (host, port) = &self.addresses[index];
+            let mut services = json!({"kv": port, "mgmt": MANAGEMENT_PORT + index});
+            if !self.without_tls.contains(&index) {
                 services["kvSSL"] = json!(port);
             }
             json!({"hostname": host, "services": services})
         };
-        let nodes: Vec<_> = listed.iter().map(services).collect();
+        let nodes: Vec<_> = self.listed().into_iter().map(node).collect();
+        json!({
+            "rev": self.revision,
+            "revEpoch": 1,
+            "nodesExt": nodes,
+            "clusterCapabilitiesVer": [1, 0],
+            "clusterCapabilities": {},
+        })
+    }
+
+    /// The configuration of the cluster and its bucket.
+    pub(super) fn config(&self) -> Value {
+        let listed = self.listed();
+        let addresses = || listed.iter().map(|node| &self.addresses[*node]);
+        let nodes: Vec<_> = addresses().map(|(host, _)| json!({"hostname": host})).collect();
+        let servers: Vec<_> = addresses().map(|(host, port)| format!("{host}:{port}")).collect();
         // The map counts the listed nodes only.
         let position = |node: &i32| {
             let position = listed.iter().position(|it| *it as i32 == *node);
@@ -236,20 +253,17 @@ impl State {
         };
         let positions = |nodes: &Vec<i32>| nodes.iter().map(position).collect::<Vec<_>>();
         let map: Vec<_> = self.vbuckets.iter().map(positions).collect();
-        json!({
-            "rev": self.revision,
-            "revEpoch": 1,
-            "name": self.script.bucket,
-            "nodeLocator": "vbucket",
-            "nodesExt": nodes,
-            "vBucketServerMap": {
-                "hashAlgorithm": "CRC",
-                "numReplicas": self.script.replicas,
-                "serverList": servers,
-                "vBucketMap": map,
-            },
-        })
-        .to_string()
+        let mut config = self.global_config();
+        config["name"] = json!(self.script.bucket);
+        config["nodeLocator"] = json!("vbucket");
+        config["nodes"] = json!(nodes);
+        config["vBucketServerMap"] = json!({
+            "hashAlgorithm": "CRC",
+            "numReplicas": self.script.replicas,
+            "serverList": servers,
+            "vBucketMap": map,
+        });
+        config
     }
 
     /// The manifest of the collections.

@@ -62,6 +62,19 @@ async fn couchbase_server_sends_the_configuration_with_not_my_vbucket() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn couchbase_server_names_its_nodes_before_a_bucket_is_selected() {
+    let server = Server::new(Script::new().nodes(2)).on_pipe().unwrap();
+    let mut pipe = server.connect(0).unwrap();
+    let (status, body) = call(&mut pipe, GET_CLUSTER_CONFIG, b"").await;
+    let config: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((status, &config["nodesExt"][1]["services"]["kv"]), (0, &11210.into()));
+    assert_eq!(config["name"], serde_json::Value::Null);
+    let server = Server::new(Script::new().user("app", "secret")).on_pipe().unwrap();
+    let mut pipe = server.connect(0).unwrap();
+    assert_eq!(call(&mut pipe, GET_CLUSTER_CONFIG, b"").await.0, 0x24, "not authenticated");
+}
+
+#[tokio::test(start_paused = true)]
 async fn couchbase_server_limits_open_connections() {
     let server = Server::new(Script::new()).on_pipe().unwrap();
     let mut open: Vec<_> =
