@@ -58,7 +58,6 @@ pub(crate) use committed::request_too_large;
 pub(crate) use request_head::{DefaultHead, RequestHeaders};
 pub use response_body::ResponseBody;
 pub use response_future::ResponseFuture;
-pub use start::CallStartTime;
 pub(crate) use start::start;
 
 /// A call in one of its phases. Dropping it before its end cancels it (decision P6).

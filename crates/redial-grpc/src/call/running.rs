@@ -59,7 +59,7 @@ impl RunningCall {
             || rules.attempt_timeout.is_some();
         let waited = recording.began.is_some();
         let now = match recording.began {
-            Some(began) => began,
+            Some(began) => clock.moment(began),
             None if timed || recording.needs_clock() => clock.now(),
             None => 0,
         };
