@@ -130,14 +130,15 @@ impl<S, W> RetryService<S, W> {
         let adapter = self.adapter.clone();
         let retry_service = &self.retry_service;
         match call::start(&self.shared, &mut request, retries, options, retry_service, &adapter) {
-            Ok((call, true)) => {
-                let _guard = call.enter_first_span();
-                let first = self.inner.call(request);
-                ResponseFuture::started(call, Some(first), adapter)
-            }
-            Ok((call, false)) => {
-                self.discard_ready_service();
-                ResponseFuture::started(call, None, adapter)
+            Ok((call, starts_first)) => {
+                let first = if starts_first {
+                    let _guard = call.enter_first_span();
+                    Some(self.inner.call(request))
+                } else {
+                    self.discard_ready_service();
+                    None
+                };
+                ResponseFuture::started(call, first, adapter)
             }
             Err(failure) => {
                 self.discard_ready_service();

@@ -57,7 +57,7 @@ impl<B> ResponseBody<B> {
     fn end_locally(&mut self, (code, message): (Code, String)) -> Polled {
         let mut attempts = 0;
         if let Call::Committed(call) = &mut self.call {
-            attempts = call.number;
+            attempts = call.number();
             call.release_request_body();
         }
         self.call = Call::Ended;
@@ -164,8 +164,8 @@ where
         if call.is_deadline_exceeded() {
             return self.end_locally(deadline_status());
         }
-        let number = if trailers.code == Code::Ok { 1 } else { call.number };
-        let ok_in_headers = call.missing_status_code == Code::Ok;
+        let number = if trailers.code == Code::Ok { 1 } else { call.number() };
+        let ok_in_headers = call.ok_in_headers();
         self.call = Call::Ended;
         if frame.is_none() {
             // A body that has ended must not be polled again, even if trailers are generated here.
@@ -185,7 +185,7 @@ where
 
     fn stream_failed(&mut self, error: BoxError) -> Polled {
         let Call::Committed(call) = &mut self.call else { return Poll::Ready(None) };
-        let number = call.number;
+        let number = call.number();
         match call.stream_failed(error) {
             _ if call.is_deadline_exceeded() => self.end_locally(deadline_status()),
             StreamError::RequestTooLarge(too_large) => {

@@ -213,9 +213,10 @@ impl NewCall {
     fn start(self, fits: bool, body_open: bool) -> (Call, RequestHead, bool) {
         let NewCall { context, mut params, recording, head, wait_for_ready, .. } = self;
         params.not_replayable = context.method.retries() != Retries::Off && !fits;
-        // Without events to record and without a body that can fail, only an outcome or a timer can
-        // change the call.
-        let call = if body_open || recording.is_observed() {
+        // Without events to record, a size limit for the response and a request body that can fail, only an
+        // outcome or a timer can change the call.
+        let limits_response = context.method.response_max().is_some();
+        let call = if body_open || limits_response || recording.is_observed() {
             Err((context, recording))
         } else {
             FirstAttemptCall::new(context, params, recording)
