@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use redial_grpc::balancing::CallStartTime;
+use redial_grpc::balancing::set_start_time;
 use redial_grpc::timeout::{self, TIMEOUT};
 use redial_grpc::{
     BackendCounts, BoxError, Control, ResponseBody, ResponseFuture, RetryService, Tonic,
@@ -185,7 +185,7 @@ impl Future for BalancedChannelFuture {
                         request.headers_mut().insert(TIMEOUT, timeout::format(remaining));
                     }
                     // The wait is part of the call, for its deadline and its latency.
-                    request.extensions_mut().insert(CallStartTime(*started_at));
+                    set_start_time(request.extensions_mut(), *started_at);
                     service.call(request)
                 }
             };

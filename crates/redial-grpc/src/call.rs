@@ -12,8 +12,8 @@
 //! | [`Call::Ended`] | both | nothing: a call that passes through has this phase from the start |
 //!
 //! Most calls succeed with their first attempt and never need the state machine, so a call without a
-//! timer and without an observer starts as `FirstAttempt`. Anything but response headers takes it to
-//! `Running`, and any status but OK does so after the commit.
+//! timer, an observer, an open request body and a size limit for its response starts as `FirstAttempt`.
+//! Anything but response headers takes it to `Running`, and any status but OK does so after the commit.
 //!
 //! Invariant: this module starts, retries, hedges, delays, cancels and ends nothing on its own account.
 //! It classifies outcomes (status, pushback, proof that a request was not processed, and whether a
@@ -50,7 +50,7 @@ use crate::methods::PlanRef;
 use crate::shared::Shared;
 use crate::throttle::Throttle;
 
-use committed::{CommittedCall, Progress};
+use committed::{CommittedCall, ResponseState};
 use first_attempt::FirstAttemptCall;
 use running::RunningCall;
 
@@ -58,7 +58,6 @@ pub(crate) use committed::request_too_large;
 pub(crate) use request_head::{DefaultHead, RequestHeaders};
 pub use response_body::ResponseBody;
 pub use response_future::ResponseFuture;
-pub use start::CallStartTime;
 pub(crate) use start::start;
 
 /// A call in one of its phases. Dropping it before its end cancels it (decision P6).
@@ -86,14 +85,22 @@ impl fmt::Debug for Call {
 
 impl Call {
     /// The call after the commit to the attempt with this number. `ok_in_headers`: the response headers
-    /// have the status OK already but leave the stream open.
+    /// have the status OK already but leave the stream open. On the fast path there is only the first
+    /// attempt, whose headers have no status.
     fn commit(self, number: u32, ok_in_headers: bool) -> Self {
-        let progress = match self {
-            Call::FirstAttempt(first) => Progress::FirstAttempt(first),
-            Call::Running(call) => Progress::Running(call),
-            Call::Committed(_) | Call::Ended => return self,
-        };
-        Call::Committed(CommittedCall::new(progress, number, ok_in_headers))
+        match self {
+            Call::FirstAttempt(mut first) => {
+                debug_assert!(number == 1 && !ok_in_headers, "only response headers commit it");
+                first.committed();
+                Call::Committed(CommittedCall::FirstAttempt(first))
+            }
+            Call::Running(mut call) => {
+                let max = call.context().method.response_max();
+                call.response = ResponseState::new(number, ok_in_headers, max);
+                Call::Committed(CommittedCall::Running(call))
+            }
+            Call::Committed(_) | Call::Ended => self,
+        }
     }
 
     /// The state machine of a call before the commit; leaves the fast path if necessary.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use redial::{CallLog, call_log::EventDetail};
 use redial_core::{Event, Ns};
 use redial_service_config::{AttemptTimeout, Retries};
+use tokio::time::Instant;
 
 /// Options of a single call. Insert them into the extensions of its request.
 ///
@@ -23,6 +24,9 @@ pub struct CallOptions {
     pub(crate) wait_for_ready: Option<bool>,
     pub(crate) call_log: Option<SharedCallLog>,
     pub(crate) attempt_timeout: Option<AttemptTimeout>,
+    /// The start time of a call that had to wait for its config. The `grpc-timeout` of its request is the
+    /// remaining time.
+    pub(crate) began: Option<Instant>,
 }
 
 impl CallOptions {

@@ -109,19 +109,34 @@ where
         {
             return ResponseFuture::pass_through(self.inner.call(request), self.adapter.clone());
         }
+        self.start(request, retries, options)
+    }
+}
+
+impl<S, W> RetryService<S, W> {
+    /// Starts a call with retry state.
+    fn start<B>(
+        &mut self,
+        mut request: Request<B>,
+        retries: Retries,
+        options: CallOptions,
+    ) -> ResponseFuture<S, B, W>
+    where
+        S: Service<Request<B>> + Clone,
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<BoxError>,
+        W: ClientAdapter<B>,
+    {
         let adapter = self.adapter.clone();
         let retry_service = &self.retry_service;
-        match call::start(&self.shared, request, retries, options, retry_service, &adapter) {
-            Ok((call, request)) => {
-                let first = match request {
-                    Some(request) => {
-                        let _guard = call.enter_first_span();
-                        Some(self.inner.call(request))
-                    }
-                    None => {
-                        self.discard_ready_service();
-                        None
-                    }
+        match call::start(&self.shared, &mut request, retries, options, retry_service, &adapter) {
+            Ok((call, starts_first)) => {
+                let first = if starts_first {
+                    let _guard = call.enter_first_span();
+                    Some(self.inner.call(request))
+                } else {
+                    self.discard_ready_service();
+                    None
                 };
                 ResponseFuture::started(call, first, adapter)
             }

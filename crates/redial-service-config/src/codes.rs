@@ -27,7 +27,6 @@ impl Codes {
     }
 
     /// Whether the code is in the set.
-    #[inline]
     #[must_use]
     pub const fn contains(self, code: Code) -> bool {
         self.0 & 1 << code.number() != 0

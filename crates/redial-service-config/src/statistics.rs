@@ -50,7 +50,6 @@ impl StatisticsRecorder {
     /// Reports the increments of this event to `count`. A failed attempt counts as failed only if the
     /// next event is not its transparent retry, so it is counted one event later; the last event of a
     /// call is its end.
-    #[inline]
     pub fn record(&mut self, event: &Event, mut count: impl FnMut(CountedRetry)) {
         if let Some(failed) = self.failed.take() {
             let replaced = matches!(event, Event::TransparentRetryScheduled { attempt, .. } if *attempt == failed);

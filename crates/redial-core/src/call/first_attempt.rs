@@ -63,6 +63,13 @@ impl FirstAttempt {
         lazy.then_some(FirstAttempt { deadline, start, idempotent, uses_strategy, committed })
     }
 
+    /// The same attempt with another start time, for a driver that has its start time in another form and
+    /// converts it only if the state machine is needed. The call must have no timer.
+    #[must_use]
+    pub const fn started_at(self, start: Ns) -> FirstAttempt {
+        FirstAttempt { start, ..self }
+    }
+
     /// When the first timer of the call fires (a hedge, the attempt timeout or the deadline);
     /// [`NEVER`](crate::NEVER) without one. The state machine is needed from then on.
     #[must_use]
@@ -148,6 +155,19 @@ mod tests {
         assert!(call.is_committed());
         assert_eq!(call.running_after(0), Some((1, 0)));
         assert_eq!(call.command(&mut env), None, "the first attempt has already started");
+    }
+
+    #[test]
+    fn first_attempt_start_time_can_be_set_later() {
+        let (policy, budget) = (Policy::new(Rules::DEFAULT), RetryBudget::standard());
+        let first = FirstAttempt::of(&policy, CallParams::default(), 0).unwrap();
+        assert_eq!(
+            first.started_at(7),
+            FirstAttempt::of(&policy, CallParams::default(), 7).unwrap()
+        );
+        let mut env = CallEnvironment::new(&budget, Random::new(1));
+        let call: Call<_> = first.started_at(7).begin(&policy, &mut env);
+        assert_eq!(call.seen(), 7);
     }
 
     #[test]

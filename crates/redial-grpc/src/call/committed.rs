@@ -17,22 +17,33 @@ use crate::response_status::{self, Trailers};
 use crate::{BoxError, transport_error};
 
 /// A call after the commit.
-pub(crate) struct CommittedCall {
-    progress: Progress,
+pub(crate) enum CommittedCall {
+    /// Fast path: no state machine yet, and nothing to know about the response.
+    FirstAttempt(FirstAttemptCall),
+    Running(Box<RunningCall>),
+}
+
+/// What is known about the response of a call with its state machine.
+pub(super) struct ResponseState {
     /// Number of the committed attempt, as reported to the application.
     pub(super) number: u32,
     /// Status of a response whose trailers have none: UNKNOWN, or OK if the headers carried it and left
     /// the stream open.
-    pub(super) missing_status_code: Code,
-    /// Boxed, since few configs set a response size limit.
-    response_size_limit: Option<Box<MessageSizeLimit>>,
+    missing_status_code: Code,
+    size_limit: Option<MessageSizeLimit>,
 }
 
-/// How far the call got before the commit.
-pub(super) enum Progress {
-    /// Fast path: no state machine yet.
-    FirstAttempt(FirstAttemptCall),
-    Running(Box<RunningCall>),
+impl ResponseState {
+    /// The response of the first attempt.
+    pub(super) const FIRST: ResponseState =
+        ResponseState { number: 1, missing_status_code: Code::Unknown, size_limit: None };
+
+    /// The response of the attempt with this number. `ok_in_headers`: the response headers have the status
+    /// OK already but leave the stream open.
+    pub(super) fn new(number: u32, ok_in_headers: bool, max: Option<u32>) -> Self {
+        let missing_status_code = if ok_in_headers { Code::Ok } else { Code::Unknown };
+        ResponseState { number, missing_status_code, size_limit: max.map(MessageSizeLimit::new) }
+    }
 }
 
 /// Why a started response stream failed.
@@ -45,54 +56,64 @@ pub(super) enum StreamError {
 }
 
 impl CommittedCall {
-    pub(super) fn new(mut progress: Progress, number: u32, ok_in_headers: bool) -> Self {
-        if let Progress::FirstAttempt(first) = &mut progress {
-            first.committed();
-        }
-        let response_max = progress.context().method.response_max();
-        CommittedCall {
-            progress,
-            number,
-            missing_status_code: if ok_in_headers { Code::Ok } else { Code::Unknown },
-            response_size_limit: response_max.map(|max| Box::new(MessageSizeLimit::new(max))),
+    fn context(&self) -> &CallContext {
+        match self {
+            CommittedCall::FirstAttempt(first) => first.context(),
+            CommittedCall::Running(call) => call.context(),
         }
     }
 
+    fn response(&self) -> &ResponseState {
+        match self {
+            CommittedCall::FirstAttempt(_) => &ResponseState::FIRST,
+            CommittedCall::Running(call) => &call.response,
+        }
+    }
+
+    /// Number of the committed attempt, as reported to the application.
+    pub(super) fn number(&self) -> u32 {
+        self.response().number
+    }
+
+    /// Whether the response headers have the status OK already.
+    pub(super) fn ok_in_headers(&self) -> bool {
+        self.response().missing_status_code == Code::Ok
+    }
+
     fn plan(&self) -> &Plan {
-        self.progress.context().plan()
+        self.context().plan()
     }
 
     /// The state machine; leaves the fast path if necessary.
     fn machine(&mut self) -> &mut RunningCall {
-        if let Progress::FirstAttempt(first) = &mut self.progress {
-            self.progress = Progress::Running(Box::new(first.start_machine()));
+        if let CommittedCall::FirstAttempt(first) = self {
+            *self = CommittedCall::Running(Box::new(first.start_machine()));
         }
-        match &mut self.progress {
-            Progress::Running(call) => call,
-            Progress::FirstAttempt(_) => unreachable!("the fast path was left above"),
+        match self {
+            CommittedCall::Running(call) => call,
+            CommittedCall::FirstAttempt(_) => unreachable!("the fast path was left above"),
         }
     }
 
     /// Enters the span of the call.
     pub(super) fn enter_span(&self) -> Option<SpanGuard> {
-        match &self.progress {
-            Progress::FirstAttempt(_) => None,
-            Progress::Running(call) => Some(call.observer().enter_span()),
+        match self {
+            CommittedCall::FirstAttempt(_) => None,
+            CommittedCall::Running(call) => Some(call.observer().enter_span()),
         }
     }
 
     /// A message over the size limit that follows the messages before it, which have been forwarded.
     pub(super) fn found_too_large(&self) -> Option<TooLarge> {
-        self.response_size_limit.as_ref().and_then(|size_limit| size_limit.found())
+        self.response().size_limit.as_ref().and_then(MessageSizeLimit::found)
     }
 
     /// Records received data. Returns how much of it may be forwarded before a message over the size
     /// limit: all of it, or less, and then [`found_too_large`](CommittedCall::found_too_large) follows.
     pub(super) fn received(&mut self, data: &Bytes) -> Result<usize, TooLarge> {
-        if let Progress::Running(call) = &mut self.progress {
-            call.received(data);
-        }
-        match &mut self.response_size_limit {
+        let CommittedCall::Running(call) = self else { return Ok(data.len()) };
+        call.received(data);
+        match &mut call.response.size_limit {
             None => Ok(data.len()),
             Some(size_limit) => size_limit.scan_prefix(data),
         }
@@ -100,7 +121,8 @@ impl CommittedCall {
 
     /// The trailers have arrived.
     pub(super) fn received_trailers(&mut self, trailers: &HeaderMap) -> Trailers {
-        let found = response_status::trailers_with_default(trailers, self.missing_status_code);
+        let default = self.response().missing_status_code;
+        let found = response_status::trailers_with_default(trailers, default);
         let classification = self.plan().classify(found.code, found.pushback);
         self.ended(found.code, classification, || response_status::message(trailers));
         found
@@ -108,7 +130,7 @@ impl CommittedCall {
 
     /// The response ended without trailers.
     pub(super) fn received_no_trailers(&mut self) -> Trailers {
-        let (code, pushback) = (self.missing_status_code, Pushback::None);
+        let (code, pushback) = (self.response().missing_status_code, Pushback::None);
         let classification = self.plan().classify(code, pushback);
         self.ended(code, classification, || Some("the response ended without trailers".into()));
         Trailers { code, pushback, details: false }
@@ -124,9 +146,9 @@ impl CommittedCall {
     /// The stream failed: the connection, or the request body.
     pub(super) fn stream_failed(&mut self, error: BoxError) -> StreamError {
         // A request body that fails resets its stream, so its error is the cause, not the reset.
-        let failure = match &self.progress {
-            Progress::FirstAttempt(_) => None,
-            Progress::Running(call) => {
+        let failure = match self {
+            CommittedCall::FirstAttempt(_) => None,
+            CommittedCall::Running(call) => {
                 call.request_body.as_ref().and_then(|body| body.take_failure())
             }
         };
@@ -158,7 +180,7 @@ impl CommittedCall {
         classification: Classification,
         message: impl FnOnce() -> Option<String>,
     ) {
-        if let Progress::FirstAttempt(first) = &self.progress
+        if let CommittedCall::FirstAttempt(first) = self
             && classification.directive == Directive::Succeed
         {
             return first.succeeded();
@@ -171,19 +193,19 @@ impl CommittedCall {
 
     /// Whether the deadline has passed; if so, it ends the call.
     pub(super) fn check_deadline(&mut self) -> bool {
-        match &mut self.progress {
-            Progress::FirstAttempt(_) => false,
-            Progress::Running(call) => call.check_deadline(),
+        match self {
+            CommittedCall::FirstAttempt(_) => false,
+            CommittedCall::Running(call) => call.check_deadline(),
         }
     }
 
     pub(super) fn is_deadline_exceeded(&self) -> bool {
-        matches!(&self.progress, Progress::Running(call) if call.is_deadline_exceeded())
+        matches!(self, CommittedCall::Running(call) if call.is_deadline_exceeded())
     }
 
     /// Ready if the deadline ended the call.
     pub(super) fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Progress::Running(call) = &mut self.progress else { return Poll::Pending };
+        let CommittedCall::Running(call) = self else { return Poll::Pending };
         // After commit the deadline is the only timer of a call.
         while call.end().is_none() {
             std::task::ready!(call.poll_due(cx));
@@ -193,17 +215,8 @@ impl CommittedCall {
 
     /// Releases the request body: the call ends on this side.
     pub(super) fn release_request_body(&mut self) {
-        if let Progress::Running(call) = &mut self.progress {
+        if let CommittedCall::Running(call) = self {
             call.release_request_body();
-        }
-    }
-}
-
-impl Progress {
-    fn context(&self) -> &CallContext {
-        match self {
-            Progress::FirstAttempt(first) => first.context(),
-            Progress::Running(call) => call.context(),
         }
     }
 }

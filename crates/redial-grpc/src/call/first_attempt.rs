@@ -2,8 +2,9 @@
 //!
 //! Invariant: no result, statistic or token count depends on whether a call took the fast path.
 
-use redial_core::{CallParams, FirstAttempt, NEVER, Ns};
+use redial_core::{CallParams, FirstAttempt, NEVER, Policy};
 use redial_service_config::Retries;
+use tokio::time::Instant;
 
 use super::CallContext;
 use super::recorder::Recording;
@@ -14,6 +15,8 @@ use crate::report::CallReports;
 /// A call whose first attempt runs, or has response headers, and which has no state machine.
 pub(crate) struct FirstAttemptCall {
     first: FirstAttempt,
+    /// The start time, if a report of the call's failure needs it.
+    started_at: Option<Instant>,
     used: Option<UsedBackends>,
     context: CallContext,
 }
@@ -24,14 +27,16 @@ impl FirstAttemptCall {
     pub(super) fn new(
         context: CallContext,
         params: CallParams,
-        started_at: Ns,
         recording: Recording,
     ) -> Result<Self, (CallContext, Recording)> {
-        let first = FirstAttempt::of(&context.method, params, started_at)
-            .filter(|first| first.wake_at(&context.method) == NEVER);
-        match first {
-            Some(first) => Ok(FirstAttemptCall { first, used: recording.used, context }),
-            None => Err((context, recording)),
+        let policy: &Policy = &context.method;
+        match FirstAttempt::of(policy, params, 0) {
+            Some(first) if first.wake_at(policy) == NEVER => {
+                let Recording { used, reports, began, .. } = recording;
+                let started_at = began.or_else(|| reports.then(Instant::now));
+                Ok(FirstAttemptCall { first, started_at, used, context })
+            }
+            _ => Err((context, recording)),
         }
     }
 
@@ -55,6 +60,8 @@ impl FirstAttemptCall {
     pub(super) fn start_machine(&mut self) -> RunningCall {
         let reports = self.context.shared.reports != CallReports::Off;
         let recording = Recording { used: self.used.take(), reports, ..Recording::default() };
-        RunningCall::from_first_attempt(self.first, self.context.clone(), recording)
+        let started_at = self.started_at.map_or(0, |at| self.context.shared.clock.moment(at));
+        let first = self.first.started_at(started_at);
+        RunningCall::from_first_attempt(first, self.context.clone(), recording)
     }
 }

@@ -216,11 +216,12 @@ mod tests {
         let layer = RetryLayer::builder().config(config).build();
         let shared = layer.control().shared;
         let adapter = AdapterFn(|_replay| Full::default());
-        let request = Request::post("/a.B/C").body(Full::from("message")).unwrap();
+        let mut request = Request::post("/a.B/C").body(Full::from("message")).unwrap();
         let options = CallOptions::default();
         let service = Arc::new(Mutex::new(Unavailable));
-        let started = start::start(&shared, request, Retries::All, options, &service, &adapter);
-        let Ok((mut call, Some(request))) = started else { panic!("the call does not start") };
+        let retries = Retries::All;
+        let started = start::start(&shared, &mut request, retries, options, &service, &adapter);
+        let Ok((mut call, true)) = started else { panic!("the call does not start") };
         if !keeps_request {
             call.request.body = RetryBody::NotKept;
         }

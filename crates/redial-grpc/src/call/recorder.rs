@@ -2,6 +2,7 @@
 
 use redial_core::{CallLatency, DriverContext, Event, Ns};
 use redial_service_config::Code;
+use tokio::time::Instant;
 
 use crate::backends::UsedBackends;
 use crate::methods::PlanRef;
@@ -20,7 +21,7 @@ pub(super) struct Recording {
     /// Whether a report is needed if it fails.
     pub(super) reports: bool,
     /// Start time, if the call has been waiting since then.
-    pub(super) began: Option<Ns>,
+    pub(super) began: Option<Instant>,
 }
 
 impl Recording {

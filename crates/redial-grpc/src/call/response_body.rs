@@ -57,7 +57,7 @@ impl<B> ResponseBody<B> {
     fn end_locally(&mut self, (code, message): (Code, String)) -> Polled {
         let mut attempts = 0;
         if let Call::Committed(call) = &mut self.call {
-            attempts = call.number;
+            attempts = call.number();
             call.release_request_body();
         }
         self.call = Call::Ended;
@@ -159,32 +159,33 @@ where
     }
 
     /// The final status is known, with or without trailers.
-    fn call_ended(&mut self, frame: Option<Frame<Bytes>>, trailers: Trailers) -> Polled {
+    fn call_ended(&mut self, mut frame: Option<Frame<Bytes>>, trailers: Trailers) -> Polled {
         let Call::Committed(call) = &self.call else { return Poll::Ready(None) };
         if call.is_deadline_exceeded() {
             return self.end_locally(deadline_status());
         }
-        let number = if trailers.code == Code::Ok { 1 } else { call.number };
-        let ok_in_headers = call.missing_status_code == Code::Ok;
+        let number = if trailers.code == Code::Ok { 1 } else { call.number() };
+        let ok_in_headers = call.ok_in_headers();
         self.call = Call::Ended;
         if frame.is_none() {
             // A body that has ended must not be polled again, even if trailers are generated here.
             self.body = None;
         }
-        let frame = if ok_in_headers { Some(with_ok_status(frame)) } else { frame };
-        let Some(mut frame) = frame else { return Poll::Ready(None) };
+        if ok_in_headers {
+            frame = Some(with_ok_status(frame));
+        }
         if (number > 1 || trailers.details)
-            && let Some(trailers) = frame.trailers_mut()
+            && let Some(trailers) = frame.as_mut().and_then(Frame::trailers_mut)
         {
             response_status::drop_invalid_details(trailers);
             stamp_headers(trailers, number);
         }
-        Poll::Ready(Some(Ok(frame)))
+        Poll::Ready(frame.map(Ok))
     }
 
     fn stream_failed(&mut self, error: BoxError) -> Polled {
         let Call::Committed(call) = &mut self.call else { return Poll::Ready(None) };
-        let number = call.number;
+        let number = call.number();
         match call.stream_failed(error) {
             _ if call.is_deadline_exceeded() => self.end_locally(deadline_status()),
             StreamError::RequestTooLarge(too_large) => {

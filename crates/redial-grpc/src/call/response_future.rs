@@ -102,15 +102,18 @@ where
 
 /// The response of a pass-through call. A non-gRPC response is converted into the status it stands for,
 /// even without retries (decision G6).
-fn pass_through<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
+fn pass_through<R>(response: Response<R>) -> Response<ResponseBody<R>> {
     if response_status::is_plain(&response) {
         return response.map(ResponseBody::pass_through);
     }
-    let Head::NotGrpc(code, _) = response_status::head(&response) else {
-        return response.map(ResponseBody::pass_through);
-    };
-    response_status::write_status(&mut response, code);
-    response.map(|_| ResponseBody::none())
+    match response_status::head(&response) {
+        Head::NotGrpc(code, _) => {
+            let mut response = response.map(|_| ResponseBody::none());
+            response_status::write_status(&mut response, code);
+            response
+        }
+        Head::Headers | Head::Status(..) => response.map(ResponseBody::pass_through),
+    }
 }
 
 /// A pass-through call failed. The status code comes from this layer's mapping, not from tonic.

@@ -12,6 +12,7 @@ use redial_core::{
 use redial_service_config::Code;
 
 use super::CallContext;
+use super::committed::ResponseState;
 use super::recorder::{CallRecorder, Recording};
 use super::timer::Timer;
 use crate::backends::UsedBackends;
@@ -31,6 +32,8 @@ pub(crate) struct RunningCall {
     timer: Timer,
     /// A streaming request body, which can fail while the call runs.
     pub(super) request_body: Option<Arc<dyn RequestBodyHandle>>,
+    /// The response, after the commit.
+    pub(super) response: ResponseState,
     context: CallContext,
 }
 
@@ -59,7 +62,7 @@ impl RunningCall {
             || rules.attempt_timeout.is_some();
         let waited = recording.began.is_some();
         let now = match recording.began {
-            Some(began) => began,
+            Some(began) => clock.moment(began),
             None if timed || recording.needs_clock() => clock.now(),
             None => 0,
         };
@@ -112,8 +115,8 @@ impl RunningCall {
         context: CallContext,
     ) -> Self {
         let last_read = call.seen();
-        let (timer, request_body) = (Timer::default(), None);
-        RunningCall { call, env, last_read, timer, request_body, context }
+        let (timer, request_body, response) = (Timer::default(), None, ResponseState::FIRST);
+        RunningCall { call, env, last_read, timer, request_body, response, context }
     }
 
     pub(super) fn context(&self) -> &CallContext {

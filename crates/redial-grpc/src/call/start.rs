@@ -37,33 +37,25 @@ use crate::shared::Shared;
 use crate::sync::Mutex;
 use crate::timeout::{self, TIMEOUT};
 
-/// Request extension of a call that had to wait for its config: its real start time. The `grpc-timeout`
-/// of the request is the remaining time.
-#[derive(Clone, Copy, Debug)]
-pub struct CallStartTime(pub tokio::time::Instant);
-
-/// A call that has started, and the request of its first attempt.
-type Started<S, B> = (PendingCall<S, B>, Option<Request<B>>);
-
-/// Starts a call. Returns it with the request of its first attempt; without one if the deadline has
-/// already passed, which the future reports on its first poll.
+/// Starts a call, and turns its request into the request of the first attempt. Returns the call and whether
+/// that attempt starts: not if the deadline has already passed, which the future reports on its first poll.
 ///
 /// # Errors
 /// The request body failed before an attempt started.
 pub(crate) fn start<S, B>(
     shared: &Arc<Shared>,
-    mut request: Request<B>,
+    request: &mut Request<B>,
     retries: Retries,
     options: CallOptions,
     retry_service: &Arc<Mutex<S>>,
     adapter: &impl ClientAdapter<B>,
-) -> Result<Started<S, B>, CallFailure>
+) -> Result<(PendingCall<S, B>, bool), CallFailure>
 where
     S: Service<Request<B>>,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let new_call = NewCall::new(shared, &mut request, retries, options);
+    let new_call = NewCall::new(shared, request, retries, options);
     let mut size_limit = new_call.context.method.request_max().map(MessageSizeLimit::new);
     let initial = if new_call.reads_body() || size_limit.is_some() {
         match InitialBody::read(request.body_mut(), &mut size_limit) {
@@ -91,10 +83,11 @@ where
             message.map_or(RetryBody::NotKept, RetryBody::Message)
         }
         Some(InitialBody::Partial(frames)) => {
-            let (parts, body) = request.into_parts();
+            let empty = adapter.wrap(Replay::complete(Bytes::new()));
+            let body = std::mem::replace(request.body_mut(), empty);
             let frames = frames.into_iter().flatten().collect();
             let buffer = Arc::new(ReplayBuffer::new(body, frames, reservation, size_limit));
-            request = Request::from_parts(parts, wrap(buffer.open(FIRST.attempt)));
+            *request.body_mut() = wrap(buffer.open(FIRST.attempt));
             if !retries_enabled {
                 // Frames pass through, and a failure of the body is still noticed.
                 buffer.commit(FIRST.attempt);
@@ -112,7 +105,7 @@ where
         wait_for_ready,
         retries: None,
     };
-    Ok((call, starts_first.then_some(request)))
+    Ok((call, starts_first))
 }
 
 impl Call {
@@ -152,9 +145,8 @@ impl NewCall {
         shared: &Arc<Shared>,
         request: &mut Request<B>,
         retries: Retries,
-        CallOptions { wait_for_ready, call_log, attempt_timeout, .. }: CallOptions,
+        CallOptions { wait_for_ready, call_log, attempt_timeout, began, .. }: CallOptions,
     ) -> Self {
-        let began = request.extensions_mut().remove::<CallStartTime>().map(|CallStartTime(at)| at);
         let headers = RequestHeaders::of(request.headers());
         // The header contains the remaining time, not the original deadline.
         let remaining = headers.deadline;
@@ -192,7 +184,7 @@ impl NewCall {
                 observer: shared.observers.call(&method, request.uri().path()),
                 used,
                 reports: shared.reports != CallReports::Off,
-                began: began.map(|began| shared.clock.moment(began)),
+                began,
             },
             head,
             wait_for_ready: wait_for_ready.unwrap_or(plan.waits_for_ready()),
@@ -221,17 +213,13 @@ impl NewCall {
     fn start(self, fits: bool, body_open: bool) -> (Call, RequestHead, bool) {
         let NewCall { context, mut params, recording, head, wait_for_ready, .. } = self;
         params.not_replayable = context.method.retries() != Retries::Off && !fits;
-        // Without events to record and without a body that can fail, only an outcome or a timer can
-        // change the call.
-        let call = if body_open || recording.is_observed() {
+        // Without events to record, a size limit for the response and a request body that can fail, only an
+        // outcome or a timer can change the call.
+        let limits_response = context.method.response_max().is_some();
+        let call = if body_open || limits_response || recording.is_observed() {
             Err((context, recording))
         } else {
-            let started_at = match recording.began {
-                Some(began) => began,
-                None if recording.reports => context.shared.clock.now(),
-                None => 0,
-            };
-            FirstAttemptCall::new(context, params, started_at, recording)
+            FirstAttemptCall::new(context, params, recording)
         };
         let call = match call {
             Ok(first) => Call::FirstAttempt(first),
