@@ -114,14 +114,8 @@ fn open(name: &str) -> Result<Simulation, (u8, String)> {
         return Err((UNREADABLE, text));
     }
     let text = output::read(name).map_err(|error| (UNREADABLE, error))?;
-    // Files that it names are relative to its folder.
-    let folder = Path::new(name).parent().unwrap_or(Path::new("")).to_owned();
-    let open = |file: &str| {
-        let path = folder.join(file);
-        output::read(&path.to_string_lossy()).map_err(io::Error::other)
-    };
     let mut simulation =
-        file::parse(&text, Format::of(name, &text), &open).map_err(|problems| {
+        file::parse(&text, Format::of(name, &text), &files_beside(name)).map_err(|problems| {
             let lines: Vec<String> =
                 problems.as_slice().iter().map(|problem| format!("{name}:{problem}")).collect();
             (PROBLEMS, lines.join("\n"))
@@ -131,6 +125,12 @@ fn open(name: &str) -> Result<Simulation, (u8, String)> {
         simulation.name = stem.to_string_lossy().into_owned();
     }
     Ok(simulation)
+}
+
+/// Opens the files that a simulation file of this name refers to, relative to its folder.
+pub(crate) fn files_beside(name: &str) -> impl Fn(&str) -> io::Result<String> {
+    let folder = Path::new(name).parent().unwrap_or(Path::new("")).to_owned();
+    move |file| output::read(&folder.join(file).to_string_lossy()).map_err(io::Error::other)
 }
 
 fn show(
