@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
     if arguments.seeds.is_some() || !arguments.load.is_empty() {
         return sweep(arguments, &simulation, out, err);
     }
-    let report = match progress::run(&simulation) {
+    let report = match progress::with_bar(|progress| simulation.run_with_progress(progress)) {
         Ok(report) => report,
         Err(error) => return output::fail(err, PROBLEMS, &format!("{name}: {error}")),
     };
@@ -185,7 +185,7 @@ fn sweep(
             simulations.push(one);
         }
     }
-    let reports = match redial_sim::sweep(&simulations) {
+    let reports = match progress::with_bar(|it| redial_sim::sweep_with_progress(&simulations, it)) {
         Ok(reports) => reports,
         Err(error @ Error::Invalid { .. }) => {
             return output::fail(err, PROBLEMS, &format!("{}: {error}", simulation.name));
@@ -220,7 +220,10 @@ fn summary(factor: f64, reports: &[Report]) -> String {
             after.sort_by(f64::total_cmp);
             let _ = write!(text, "  recovered {} of {}", after.len(), reports.len());
             if let (Some(first), Some(last)) = (after.first(), after.last()) {
-                let _ = write!(text, " after {first:.0} to {last:.0} s");
+                let _ = match *last == 0.0 {
+                    true => write!(text, " at once"),
+                    false => write!(text, " after {first:.0} to {last:.0} s"),
+                };
             }
         }
         text.push('\n');

@@ -117,6 +117,15 @@ fn simulate_sweep_runs_seeds_and_loads() {
 }
 
 #[test]
+fn simulate_file_of_the_documentation_is_the_example() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let read = |name| std::fs::read_to_string(format!("{docs}/{name}")).expect("it is there");
+    let text = read("simulation.md");
+    let file = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    assert_eq!(file, Some(read("examples/outage.toml").as_str()));
+}
+
+#[test]
 fn simulate_prints_the_file_of_a_scenario() {
     let (code, out, _) = redial(&["simulate", "overload", "--print"]);
     assert_eq!(code, Some(0));
