@@ -118,7 +118,7 @@ fn decisions(count: u64) {
     use redial_core::{
         Advice, CallCounters, CallEnvironment, Failure, NEVER, Policy, Random, Rules, decide,
     };
-    let policy = std::hint::black_box(Policy::new(Rules { attempts: None, ..Rules::DEFAULT }));
+    let policy = std::hint::black_box(Policy::new(Rules { attempts: Some(9), ..Rules::DEFAULT }));
     let mut env = CallEnvironment::new(Unthrottled, Random::new(1));
     for now in 0..count {
         let mut counters = CallCounters { attempts: 1, ..CallCounters::new(now) };
