@@ -186,6 +186,23 @@ fn plan_of_hedging_compares_the_tail() {
 }
 
 #[test]
+fn plan_latency_is_a_file_with_a_histogram_or_samples() {
+    let policy = Temporary::new(r#"{ "attempts": 2, "hedge": {"delay": "10ms"} }"#);
+    let median = |latency: &str| {
+        let file = Temporary::new(latency);
+        let plans = json(&["plan", policy.path(), "--json", "--latency", file.path()]);
+        plans["plans"][0]["latency_of_one_attempt"]["p50_ms"].as_f64()
+    };
+    let histogram =
+        r#"{ "histogram": [{ "up_to": "4ms", "count": 50 }, { "up_to": "90ms", "count": 50 }] }"#;
+    assert!(median(histogram).is_some_and(|median| (3.5..6.0).contains(&median)));
+    let samples = r#"["1ms", "7ms", "7ms", "7ms", "90ms"]"#;
+    assert!(median(samples).is_some_and(|median| (6.9..7.1).contains(&median)));
+    let lognormal = r#"{ "lognormal": { "median": "20ms", "sigma": 0.5 } }"#;
+    assert!(median(lognormal).is_some_and(|median| (18.0..22.0).contains(&median)));
+}
+
+#[test]
 fn plan_of_two_policies_is_side_by_side() {
     let (one, two) = (Temporary::new("{}"), Temporary::new(r#"{ "attempts": 5 }"#));
     let (code, out, err) = redial(&["plan", one.path(), two.path()]);

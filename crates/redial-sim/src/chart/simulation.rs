@@ -15,8 +15,10 @@ const PANEL: f64 = 84.0;
 const HEAD: f64 = 42.0;
 const TOP: f64 = 58.0;
 const BOTTOM: f64 = 34.0;
-/// Characters of a note in the width of the picture.
+/// Characters of a note in the width of the picture, and of a verdict above its panel, in a wide font.
 const NOTE_COLUMNS: usize = 112;
+const VERDICT_COLUMNS: usize = 100;
+const LINE: f64 = 16.0;
 /// The lines of a plot in a terminal.
 const ROWS: usize = 5;
 
@@ -53,53 +55,62 @@ fn capacity(report: &Report) -> Option<f64> {
 #[must_use]
 pub fn report_svg(report: &Report) -> String {
     let about = wrapped(&report.about, NOTE_COLUMNS);
-    let panels = report.policies.len() as f64 * (PANEL + HEAD);
-    let height = TOP + panels + BOTTOM + 16.0 * about.len() as f64 + 10.0;
+    let verdict = |policy: &PolicyReport| wrapped(&policy.verdict, VERDICT_COLUMNS);
+    let head = |lines: usize| HEAD + LINE * lines.saturating_sub(1) as f64;
+    let panels: f64 = report.policies.iter().map(|it| PANEL + head(verdict(it).len())).sum();
+    let height = TOP + panels + BOTTOM + LINE * about.len() as f64 + 10.0;
     let names: Vec<&str> = report.policies.iter().map(|it| it.name.as_str()).collect();
     let title = format!("{}: offered load and goodput over time", report.name);
     let mut svg = Svg::new(WIDTH, height, &format!("{title} for {}", names.join("; ")));
     svg.text("title", LEFT, 24.0, Anchor::Start, title);
-    legend(&mut svg, report);
     let y_ticks = ticks(top_rate(report), 4);
+    legend(&mut svg, report, &y_ticks);
     let x_ticks = ticks(report.duration_seconds, 8);
     let mut y = TOP;
     for policy in &report.policies {
-        panel(&mut svg, report, policy, y + HEAD, &y_ticks, &x_ticks);
+        let verdict = verdict(policy);
+        let head = head(verdict.len());
+        panel(&mut svg, report, policy, y + head, &y_ticks, &x_ticks);
         svg.text("name", LEFT, y + 18.0, Anchor::Start, &policy.name);
-        svg.text("note", LEFT, y + 34.0, Anchor::Start, &policy.verdict);
-        y += HEAD + PANEL;
+        for (index, line) in verdict.iter().enumerate() {
+            svg.text("note", LEFT, y + 34.0 + LINE * index as f64, Anchor::Start, line);
+        }
+        y += head + PANEL;
     }
     for tick in x_ticks.iter().filter(|tick| **tick <= report.duration_seconds) {
         let x = LEFT + tick / report.duration_seconds * (WIDTH - LEFT - RIGHT);
         svg.text("note", x, y + 18.0, Anchor::Middle, seconds(*tick));
     }
     for (index, line) in about.iter().enumerate() {
-        let y = y + BOTTOM + 14.0 + 16.0 * index as f64;
+        let y = y + BOTTOM + 14.0 + LINE * index as f64;
         svg.text("note", LEFT - 44.0, y, Anchor::Start, line);
     }
     svg.finish()
 }
 
-fn legend(svg: &mut Svg, report: &Report) {
+/// The capacity, if it is not above the panels.
+fn drawn_capacity(report: &Report, y_ticks: &[f64]) -> Option<f64> {
+    let max = y_ticks.last().copied().unwrap_or(1.0);
+    capacity(report).filter(|capacity| *capacity <= max)
+}
+
+fn legend(svg: &mut Svg, report: &Report, y_ticks: &[f64]) {
     let y = 46.0;
+    let mut x = LEFT + 420.0;
     svg.line("l0", (LEFT, y - 4.0), (LEFT + 22.0, y - 4.0));
     svg.text("", LEFT + 28.0, y, Anchor::Start, "requests offered per second");
     svg.rect("a1 soft", LEFT + 210.0, y - 10.0, 22.0, 11.0);
     svg.line("l1", (LEFT + 210.0, y - 10.0), (LEFT + 232.0, y - 10.0));
     svg.text("", LEFT + 238.0, y, Anchor::Start, "calls that succeed (goodput)");
-    if let Some(capacity) = capacity(report) {
-        svg.line("dash", (LEFT + 420.0, y - 4.0), (LEFT + 442.0, y - 4.0));
-        svg.text(
-            "",
-            LEFT + 448.0,
-            y,
-            Anchor::Start,
-            format!("capacity {}", label(capacity.round())),
-        );
+    if let Some(capacity) = drawn_capacity(report, y_ticks) {
+        svg.line("dash", (x, y - 4.0), (x + 22.0, y - 4.0));
+        let text = format!("capacity {}", label(capacity.round()));
+        svg.text("", x + 28.0, y, Anchor::Start, text);
+        x += 140.0;
     }
     if !report.disturbances.is_empty() {
-        svg.rect("shade", LEFT + 560.0, y - 11.0, 22.0, 13.0);
-        svg.text("", LEFT + 588.0, y, Anchor::Start, "disturbance");
+        svg.rect("shade", x, y - 11.0, 22.0, 13.0);
+        svg.text("", x + 28.0, y, Anchor::Start, "disturbance");
     }
 }
 
@@ -141,7 +152,7 @@ fn panel(
     }
     svg.polyline("l0", &line(|point| point.offered_per_second));
     svg.polyline("l1", &goodput);
-    if let Some(capacity) = capacity(report).filter(|capacity| *capacity <= max) {
+    if let Some(capacity) = drawn_capacity(report, y_ticks) {
         svg.line("dash", (LEFT, y(capacity)), (LEFT + width, y(capacity)));
     }
     svg.line("axis", (LEFT, top + PANEL), (LEFT + width, top + PANEL));
@@ -160,7 +171,7 @@ pub fn report_text(report: &Report, style: Style) -> String {
         text,
         "\n{} requests offered per second   {} goodput per second   seed {}",
         style.paint(CODES[0], "⠤⠤"),
-        style.paint(CODES[1], "⠤⠤"),
+        style.paint(CODES[1], "⣿⣿"),
         report.seed
     );
     let ticks = ticks(top_rate(report), 4);
@@ -182,8 +193,8 @@ fn plot(text: &mut String, report: &Report, policy: &PolicyReport, max: f64, sty
     let width = style.width() - MARGIN - 1;
     let mut canvas = Canvas::new(width, ROWS);
     let of = |of: fn(&crate::Point) -> f64| -> Vec<f64> { policy.series.iter().map(of).collect() };
+    canvas.area(&of(|point| point.goodput_per_second), max, 1);
     canvas.line(&of(|point| point.offered_per_second), max, 0);
-    canvas.line(&of(|point| point.goodput_per_second), max, 1);
     for row in 0..ROWS {
         let tick = match row {
             0 => label(max),
@@ -234,5 +245,44 @@ fn table(text: &mut String, report: &Report) {
             seconds(policy.latency.p50_ms / 1000.0),
             seconds(policy.latency.p99_ms / 1000.0),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redial_core::{ms, s};
+
+    use super::*;
+    use crate::{CallPolicy, Distribution, Service, Simulation, Variant};
+
+    fn report(workers: Option<u32>) -> Report {
+        let mut simulation = Simulation::new("small", s(5));
+        let mut service = Service::new("backend", Distribution::Fixed(ms(500)));
+        service.workers = workers;
+        simulation.services.push(service);
+        simulation.policies.push(Variant::new("default", CallPolicy::default()));
+        simulation.run().expect("it runs")
+    }
+
+    #[test]
+    fn chart_wraps_a_verdict_that_is_too_long() {
+        let mut report = report(None);
+        let short = report_svg(&report);
+        report.policies[0].verdict = "a long verdict ".repeat(12);
+        let long = report_svg(&report);
+        let notes = long.lines().filter_map(|line| line.strip_prefix("<text class=\"note\""));
+        let texts = notes.filter_map(|line| line.split_once('>')?.1.strip_suffix("</text>"));
+        let most = texts.map(|text| text.chars().count()).max();
+        assert!(most.is_some_and(|most| (80..=VERDICT_COLUMNS).contains(&most)), "{most:?}");
+        let height = |svg: &str| -> Option<f64> {
+            svg.split_once(" height=\"")?.1.split_once('"')?.0.parse().ok()
+        };
+        assert_eq!(height(&long), height(&short).map(|height| height + LINE));
+    }
+
+    #[test]
+    fn chart_legend_has_the_capacity_only_if_it_is_drawn() {
+        assert!(report_svg(&report(Some(1))).contains(">capacity 2<"));
+        assert!(!report_svg(&report(Some(1000))).contains(">capacity"));
     }
 }
