@@ -184,7 +184,7 @@ pub fn report_text(report: &Report, style: Style) -> String {
         plot(&mut text, report, policy, max, style);
     }
     text.push('\n');
-    table(&mut text, report);
+    table(&mut text, report, style);
     text
 }
 
@@ -221,9 +221,10 @@ fn plot(text: &mut String, report: &Report, policy: &PolicyReport, max: f64, sty
 }
 
 /// The figures of all policies.
-fn table(text: &mut String, report: &Report) {
+fn table(text: &mut String, report: &Report, style: Style) {
+    const COLUMNS: usize = 59;
     let longest = report.policies.iter().map(|it| it.name.chars().count()).max().unwrap_or(0);
-    let width = longest.clamp(6, 44);
+    let width = longest.min(style.width().saturating_sub(COLUMNS)).max(6);
     let _ = writeln!(
         text,
         "{:<width$} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9}",
@@ -235,7 +236,12 @@ fn table(text: &mut String, report: &Report) {
             (None, true) => "never".to_owned(),
             (None, false) => "-".to_owned(),
         };
-        let name: String = policy.name.chars().take(width).collect();
+        // A name that is too long for its column has a line of its own.
+        let mut name = policy.name.as_str();
+        if name.chars().count() > width {
+            let _ = writeln!(text, "{name}");
+            name = "";
+        }
         let _ = writeln!(
             text,
             "{name:<width$} {:>9.0} {:>9.0} {recovered:>9} {:>8.2} {:>9} {:>9}",
