@@ -111,6 +111,24 @@ fn heap(pending: usize, events: u64) {
     }
 }
 
+/// Makes this many decisions about failed attempts, with full jitter: what every simulator that runs the
+/// production code pays for a failed attempt beside its events.
+fn decisions(count: u64) {
+    use redial_core::throttle::Unthrottled;
+    use redial_core::{
+        Advice, CallCounters, CallEnvironment, Failure, NEVER, Policy, Random, Rules, decide,
+    };
+    let policy = std::hint::black_box(Policy::new(Rules { attempts: Some(9), ..Rules::DEFAULT }));
+    let mut env = CallEnvironment::new(Unthrottled, Random::new(1));
+    for now in 0..count {
+        let mut counters = CallCounters { attempts: 1, ..CallCounters::new(now) };
+        let failure = std::hint::black_box(Failure::server());
+        let verdict =
+            decide(&policy, &mut counters, &failure, Advice::None, now, NEVER, &mut env);
+        std::hint::black_box(verdict);
+    }
+}
+
 /// Attempts and events of a run.
 fn simulate(case: &Case, calls: u64) -> (u64, u64) {
     let report = (case.simulation)(calls).run().expect("it runs");
@@ -139,6 +157,7 @@ fn main() {
     match arguments.first().map(String::as_str) {
         Some("run") => drop(simulate(&CASES[number(1) as usize], number(2))),
         Some("heap") => heap(number(1) as usize, number(2)),
+        Some("decide") => decisions(number(1)),
         Some("memory") => memory(),
         Some("time") => time(),
         None => {
@@ -169,6 +188,9 @@ fn attempts() {
             per_attempt / in_heap
         );
     }
+    let decide = |n: u64| instructions(&["decide".into(), n.to_string()]);
+    let decision = (decide(MANY) - decide(FEW)) / (MANY - FEW) as f64;
+    println!("\none decision with its draw, alone: {decision:.0}");
 }
 
 /// Bytes per idle client: a run whose clients make no call.

@@ -1,9 +1,9 @@
-//! `redial check`: finds every problem of service configs, policies and scenario files, and says
-//! what to write instead (docs/check.md).
+//! `redial check`: finds every problem of service configs, policies, scenario files and simulation
+//! files, and says what to write instead (docs/check.md).
 //!
 //! The problems of a service config come from `redial-service-config`, those of a policy from
-//! `redial`, those of a scenario from [`crate::scenarios`]: a file that passes here is loaded by the
-//! library. This module adds what only a file can show: policies that no client reads, names that
+//! `redial`, those of a scenario from [`crate::scenarios`], those of a simulation from `redial-sim`: a
+//! file that passes here is loaded by the library. This module adds what only a file can show: policies that no client reads, names that
 //! no service has, and what clients in other languages do with the same text.
 //!
 //! To check another kind of file, add it to [`Kind`].
@@ -17,6 +17,7 @@ mod proto;
 mod runtimes;
 mod scenario;
 mod service_config;
+mod simulation;
 mod text;
 
 use std::io::{self, Write};
@@ -36,7 +37,7 @@ pub const FILE_BYTES_MAX: u64 = crate::scenarios::load::FILE_BYTES_MAX;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub struct Arguments {
-    /// The files: service configs and scenarios in JSON, policies in JSON or TOML.
+    /// The files: service configs and scenarios in JSON, policies and simulations in JSON or TOML.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<String>,
     /// Also report what gRPC clients in these languages reject, ignore or do differently.
@@ -128,6 +129,7 @@ pub fn check(source: Source, arguments: &Arguments, services: Option<&Services>)
         Kind::ServiceConfig => service_config::check(&source, &arguments.runtimes, services),
         Kind::Policy => policy::check(&source),
         Kind::Scenarios => scenario::check(&source),
+        Kind::Simulation => simulation::check(&source),
     };
     findings.sort_by_key(|finding| (finding.range.start, finding.severity));
     Checked { source, kind, findings }

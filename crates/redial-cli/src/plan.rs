@@ -107,8 +107,10 @@ fn latency(text: &str) -> Result<Distribution, Failure> {
     if Path::new(text).is_file() {
         let content = output::read(text).map_err(|error| (UNREADABLE, error))?;
         let format = Format::of(text, &content);
-        // A list of samples is JSON, too.
-        let format = if content.trim_start().starts_with('[') { Format::Json } else { format };
+        // A list of samples is JSON, too; `[[histogram]]` is TOML.
+        let start = content.trim_start();
+        let is_list = start.starts_with('[') && !start.starts_with("[[");
+        let format = if is_list { Format::Json } else { format };
         return file::parse_distribution(&content, format)
             .map_err(|problems| (PROBLEMS, format!("{text}:{problems}")));
     }

@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
     if arguments.seeds.is_some() || !arguments.load.is_empty() {
         return sweep(arguments, &simulation, out, err);
     }
-    let report = match progress::run(&simulation) {
+    let report = match progress::with_bar(|progress| simulation.run_with_progress(progress)) {
         Ok(report) => report,
         Err(error) => return output::fail(err, PROBLEMS, &format!("{name}: {error}")),
     };
@@ -114,14 +114,8 @@ fn open(name: &str) -> Result<Simulation, (u8, String)> {
         return Err((UNREADABLE, text));
     }
     let text = output::read(name).map_err(|error| (UNREADABLE, error))?;
-    // Files that it names are relative to its folder.
-    let folder = Path::new(name).parent().unwrap_or(Path::new("")).to_owned();
-    let open = |file: &str| {
-        let path = folder.join(file);
-        output::read(&path.to_string_lossy()).map_err(io::Error::other)
-    };
     let mut simulation =
-        file::parse(&text, Format::of(name, &text), &open).map_err(|problems| {
+        file::parse(&text, Format::of(name, &text), &files_beside(name)).map_err(|problems| {
             let lines: Vec<String> =
                 problems.as_slice().iter().map(|problem| format!("{name}:{problem}")).collect();
             (PROBLEMS, lines.join("\n"))
@@ -131,6 +125,12 @@ fn open(name: &str) -> Result<Simulation, (u8, String)> {
         simulation.name = stem.to_string_lossy().into_owned();
     }
     Ok(simulation)
+}
+
+/// Opens the files that a simulation file of this name refers to, relative to its folder.
+pub(crate) fn files_beside(name: &str) -> impl Fn(&str) -> io::Result<String> {
+    let folder = Path::new(name).parent().unwrap_or(Path::new("")).to_owned();
+    move |file| output::read(&folder.join(file).to_string_lossy()).map_err(io::Error::other)
 }
 
 fn show(
@@ -185,7 +185,7 @@ fn sweep(
             simulations.push(one);
         }
     }
-    let reports = match redial_sim::sweep(&simulations) {
+    let reports = match progress::with_bar(|it| redial_sim::sweep_with_progress(&simulations, it)) {
         Ok(reports) => reports,
         Err(error @ Error::Invalid { .. }) => {
             return output::fail(err, PROBLEMS, &format!("{}: {error}", simulation.name));
@@ -220,7 +220,10 @@ fn summary(factor: f64, reports: &[Report]) -> String {
             after.sort_by(f64::total_cmp);
             let _ = write!(text, "  recovered {} of {}", after.len(), reports.len());
             if let (Some(first), Some(last)) = (after.first(), after.last()) {
-                let _ = write!(text, " after {first:.0} to {last:.0} s");
+                let _ = match *last == 0.0 {
+                    true => write!(text, " at once"),
+                    false => write!(text, " after {first:.0} to {last:.0} s"),
+                };
             }
         }
         text.push('\n');

@@ -14,5 +14,6 @@ fn docs_command_lines_print_what_they_say() {
         .env("NO_COLOR", "1")
         .case("run.md")
         .case("check.md")
-        .case("replay.md");
+        .case("replay.md")
+        .case("simulation.md");
 }

@@ -141,10 +141,12 @@ pub(crate) struct Engine<'a> {
     machines: Slab<FullCall<'a>>,
     requests: Slab<Request>,
     streams: Streams,
-    /// When the next client calls, and the mean time between two arrivals in nanoseconds; `NEVER` and
-    /// 0 without arrivals. Not in the queue: half of all events are arrivals.
+    /// When the next client calls, and the mean time between two arrivals in nanoseconds; `NEVER`
+    /// without arrivals, and 0 if there is one for all clients. Not in the queue: half of all events are
+    /// arrivals.
     next_arrival: Ns,
     arrival_every: f64,
+    is_poisson: bool,
     load: f64,
     think_time: Option<Sampler>,
     /// Calls that clients may still start.
@@ -170,10 +172,13 @@ impl<'a> Engine<'a> {
         let hops = simulation.services.iter().enumerate().map(|(hop, _)| {
             let policy = variant.policy_of(caller(simulation, hop).0);
             let rules = policy.policy().rules();
+            let buckets = &throttles.0[hop];
             Hop {
                 policy: policy.policy(),
                 failures: *policy.failures(),
-                buckets: &throttles.0[hop],
+                buckets,
+                needs_only_counters: policy.policy().needs_only_counters()
+                    && matches!(buckets, Buckets::None | Buckets::Budget(_)),
                 deadline: rules.deadline.map_or(NEVER, ns),
                 attempt_timeout: rules.attempt_timeout.map_or(NEVER, ns),
                 stops_nested: variant.nested_retries == NestedRetries::Stopped,
@@ -197,6 +202,7 @@ impl<'a> Engine<'a> {
             streams: Streams::new(seed),
             next_arrival: NEVER,
             arrival_every: 0.0,
+            is_poisson: matches!(simulation.clients.load, Load::Poisson { .. }),
             load: 1.0,
             think_time: None,
             calls_left: simulation.clients.calls_max.unwrap_or(u64::MAX),
@@ -237,15 +243,16 @@ impl<'a> Engine<'a> {
         }
     }
 
+    #[inline]
     fn schedule_arrival(&mut self) {
         if self.load <= 0.0 {
             self.next_arrival = NEVER;
             return;
         }
         let mean = self.arrival_every / self.load;
-        let after = match self.simulation.clients.load {
-            Load::Poisson { .. } => exponential(mean, &mut self.streams.arrivals),
-            _ => mean as Ns,
+        let after = match self.is_poisson {
+            true => exponential(mean, &mut self.streams.arrivals),
+            false => mean as Ns,
         };
         self.next_arrival = self.now.saturating_add(after);
     }
@@ -314,10 +321,13 @@ impl<'a> Engine<'a> {
         }
     }
 
+    #[inline]
     fn arrival(&mut self) {
         let count = self.simulation.clients.count;
-        if let Load::Burst { .. } = self.simulation.clients.load {
+        if self.arrival_every == 0.0 {
+            // All at once. The arrival itself is counted as an event already.
             self.next_arrival = NEVER;
+            self.metrics.events += u64::from(count) - 1;
             for client in 0..count {
                 self.client_call(client);
             }
@@ -328,6 +338,7 @@ impl<'a> Engine<'a> {
         self.client_call(client.min(count - 1));
     }
 
+    #[inline]
     fn client_call(&mut self, client: u32) {
         if self.calls_left == 0 {
             return;
@@ -386,14 +397,24 @@ impl<'a> Engine<'a> {
     fn count_attempt(&mut self) {
         self.attempts += 1;
         self.same_time += 1;
-        let at = duration(self.now);
-        if self.requests.len() >= IN_FLIGHT_MAX {
-            self.failure = Some(Error::TooManyInFlight { at });
-        } else if self.same_time > SAME_TIME_MAX {
-            self.failure = Some(Error::NoProgress { at });
-        } else if self.attempts > ATTEMPTS_MAX {
-            self.failure = Some(Error::TooManyAttempts { at });
+        let fits = self.requests.len() < IN_FLIGHT_MAX
+            && self.same_time <= SAME_TIME_MAX
+            && self.attempts <= ATTEMPTS_MAX;
+        if !fits {
+            self.attempts_exceeded();
         }
+    }
+
+    #[cold]
+    fn attempts_exceeded(&mut self) {
+        let at = duration(self.now);
+        self.failure = Some(if self.requests.len() >= IN_FLIGHT_MAX {
+            Error::TooManyInFlight { at }
+        } else if self.same_time > SAME_TIME_MAX {
+            Error::NoProgress { at }
+        } else {
+            Error::TooManyAttempts { at }
+        });
     }
 }
 
@@ -423,4 +444,48 @@ fn services(simulation: &Simulation, variant: &Variant) -> (Vec<ServiceState>, V
         }
     });
     (services.collect(), servers)
+}
+
+#[cfg(test)]
+mod tests {
+    use redial_core::{ms, s};
+
+    use super::*;
+    use crate::{CallPolicy, Distribution, Service};
+
+    #[test]
+    fn engine_counters_decide_as_the_state_machine() {
+        let policies = [
+            r#"{ "attempts": 4, "throttle": "none" }"#,
+            r#"{ "attempts": 3 }"#,
+            r#"{ "attempts": 9, "jitter": "equal", "limits": { "soft": "300ms", "hard": "500ms" },
+                "throttle": { "budget": { "reserve": 5, "ratio": 0.3, "per_second": 2 } } }"#,
+        ];
+        for policy in policies {
+            let mut simulation = Simulation::new("plain", s(60));
+            simulation.clients.count = 10;
+            simulation.clients.load = Load::Poisson { calls_per_second: 100.0 };
+            let mut front = Service::new("front", Distribution::Exponential { mean: ms(5) });
+            front.failure_rate = 0.3;
+            let mut back = Service::new("back", Distribution::Exponential { mean: ms(8) });
+            (back.failure_rate, back.workers, back.queue) = (0.2, Some(1), 5);
+            simulation.services = vec![front, back];
+            let config = serde_json::from_str(policy).expect("a policy");
+            let policy = CallPolicy::from_config(&config).expect("a valid policy");
+            let variant = Variant::new("tested", policy);
+            let run = |counters: bool| {
+                let throttles = Throttles::new(&simulation, &variant).expect("they fit");
+                let mut engine = Engine::new(&simulation, &variant, &throttles, 1);
+                for hop in &mut engine.hops {
+                    assert!(hop.needs_only_counters);
+                    hop.needs_only_counters = counters;
+                }
+                let metrics = engine.run(&|_| ControlFlow::Continue(())).expect("it runs");
+                let services = metrics.services.iter().map(|it| (it.attempts, it.rejected));
+                let services: Vec<_> = services.collect();
+                (metrics.intervals, metrics.stop_reasons, services, metrics.latency_us)
+            };
+            assert_eq!(run(true), run(false));
+        }
+    }
 }

@@ -88,6 +88,12 @@ impl EventQueue {
         id
     }
 
+    /// The time of a pending event.
+    #[inline]
+    pub(crate) fn time_of(&self, id: u32) -> Ns {
+        self.nodes[id as usize].time
+    }
+
     /// Removes a pending event.
     pub(crate) fn cancel(&mut self, id: u32) {
         let time = self.nodes[id as usize].time;

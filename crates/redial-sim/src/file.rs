@@ -78,9 +78,46 @@ impl Format {
     }
 }
 
+/// What a problem breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The text is not TOML, or not JSON.
+    Syntax,
+    /// The file is too large.
+    Limit,
+    /// A key that does not exist here.
+    UnknownField,
+    /// A key that is there twice.
+    DuplicateKey,
+    /// A required key that is absent.
+    MissingField,
+    /// A value of another type, such as a number in place of a text.
+    Type,
+    /// A value that is not possible here.
+    Value,
+}
+
+impl Rule {
+    /// The name, as `redial check` prints it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rule::Syntax => "syntax",
+            Rule::Limit => "limit",
+            Rule::UnknownField => "unknown-field",
+            Rule::DuplicateKey => "duplicate-key",
+            Rule::MissingField => "missing-field",
+            Rule::Type => "type",
+            Rule::Value => "value",
+        }
+    }
+}
+
 /// A problem in a file: where, what, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// The rule that is broken.
+    pub rule: Rule,
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
@@ -207,13 +244,13 @@ fn read<T>(
     let mut value = None;
     if text.len() > FILE_MAX {
         let problem = format!("{} bytes are too many; at most {FILE_MAX}", text.len());
-        reader.problem_at(0..0, "", problem);
+        reader.problem_at(Rule::Limit, 0..0, "", problem);
     } else {
         match Node::parse(text, format) {
             Ok(root) => value = read(&reader, &root),
             Err(errors) => {
                 for (range, error) in errors {
-                    reader.problem_at(range, "", error);
+                    reader.problem_at(Rule::Syntax, range, "", error);
                 }
             }
         }
@@ -232,8 +269,8 @@ fn located(text: &str, mut found: Vec<reader::Found>) -> Vec<Problem> {
     let lines = LineIndex::new(text);
     let locate = |found: reader::Found| {
         let position = lines.position(text, found.range.start.min(text.len()));
-        let reader::Found { range, path, text } = found;
-        Problem { line: position.line, column: position.column, range, path, text }
+        let reader::Found { rule, range, path, text } = found;
+        Problem { rule, line: position.line, column: position.column, range, path, text }
     };
     found.into_iter().map(locate).collect()
 }

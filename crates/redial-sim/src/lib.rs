@@ -63,7 +63,7 @@ pub use model::{
     Simulation, SlowServers, Variant,
 };
 pub use report::{Latency, Point, PolicyReport, Report, ServiceInfo, ServiceReport};
-pub use run::{Watch, sweep};
+pub use run::{Watch, sweep, sweep_with_progress};
 
 /// The examples of the README are compiled and run with the others.
 #[cfg(doctest)]

@@ -120,8 +120,27 @@ pub(crate) fn sweep_watched(
     simulations.par_iter().map(|simulation| simulation.run_watched(watch)).collect()
 }
 
+/// The same as [`sweep`], and calls `progress` after each simulation with the share that is done.
+///
+/// # Errors
+/// The first simulation that is wrong or exceeds a limit.
+pub fn sweep_with_progress(
+    simulations: &[Simulation],
+    progress: &(dyn Fn(f64) + Sync),
+) -> Result<Vec<Report>, Error> {
+    let done = AtomicU64::new(0);
+    let run = |simulation: &Simulation| {
+        let report = simulation.run();
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        progress(done as f64 / simulations.len() as f64);
+        report
+    };
+    simulations.par_iter().map(run).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::atomic::AtomicUsize;
 
     use redial_core::{ms, s};
@@ -163,5 +182,18 @@ mod tests {
         let policy = CallPolicy::default();
         let plan = plan_watched("default", &policy, &Assumptions::default(), &stop);
         assert_eq!(plan, Err(Error::Stopped));
+    }
+
+    #[test]
+    fn sweep_reports_progress_after_each_simulation() {
+        let mut simulation = Simulation::new("short", s(1));
+        simulation.services.push(Service::new("backend", Distribution::Fixed(ms(5))));
+        simulation.policies.push(Variant::new("default", CallPolicy::default()));
+        let shares = Mutex::new(Vec::new());
+        let add = |share| shares.lock().expect("no panic").push(share);
+        sweep_with_progress(&vec![simulation; 4], &add).expect("they run");
+        let mut shares = shares.into_inner().expect("no panic");
+        shares.sort_by(f64::total_cmp);
+        assert_eq!(shares, [0.25, 0.5, 0.75, 1.0]);
     }
 }

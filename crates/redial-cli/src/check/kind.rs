@@ -1,6 +1,7 @@
 //! The kind of a file, found from its content.
 
 use jsonc_parser::ast::Value;
+use toml::de::DeTable;
 
 use super::json_file;
 use crate::policy_file::Notation;
@@ -15,10 +16,14 @@ pub enum Kind {
     Policy,
     /// A scenario file.
     Scenarios,
+    /// A simulation file.
+    Simulation,
 }
 
 /// The keys that only a scenario file has.
 const SCENARIOS: [&str; 2] = ["scenarios", "configs"];
+/// The keys that only a simulation file has.
+const SIMULATION: [&str; 5] = ["duration", "clients", "services", "disturbances", "policies"];
 /// The keys that only a policy has.
 const POLICY: [&str; 13] = [
     "preset",
@@ -44,17 +49,21 @@ impl Kind {
             Kind::ServiceConfig => "service config",
             Kind::Policy => "policy",
             Kind::Scenarios => "scenario file",
+            Kind::Simulation => "simulation file",
         }
     }
 
     /// The kind of this file. A text that is not JSON is a service config, unless it is TOML.
     #[must_use]
     pub fn of(source: &Source) -> Self {
-        if Notation::of(source.name(), source.text()) == Notation::Toml
-            && toml::from_str::<toml::Table>(source.text()).is_ok()
-            || source.name().ends_with(".toml")
-        {
-            return Kind::Policy;
+        if Notation::of(source.name(), source.text()) == Notation::Toml {
+            let (table, errors) = DeTable::parse_recoverable(source.text());
+            if errors.is_empty() || source.name().ends_with(".toml") {
+                // A file with a syntax error is recognised by what can be read of it.
+                let mut keys = table.get_ref().keys();
+                let is_simulation = keys.any(|key| SIMULATION.contains(&key.get_ref().as_ref()));
+                return if is_simulation { Kind::Simulation } else { Kind::Policy };
+            }
         }
         let Ok(Value::Object(root)) = json_file::parse(source.text()) else {
             return Kind::ServiceConfig;
@@ -64,6 +73,8 @@ impl Kind {
         };
         if has(&SCENARIOS) {
             Kind::Scenarios
+        } else if has(&SIMULATION) {
+            Kind::Simulation
         } else if has(&POLICY) {
             Kind::Policy
         } else {

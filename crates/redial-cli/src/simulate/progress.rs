@@ -1,4 +1,4 @@
-//! The progress bar of a simulation that takes longer than a second.
+//! The progress bar of a simulation or a sweep that takes longer than a second.
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,17 +6,20 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use redial_sim::{Error, Report, Simulation};
+use redial_sim::Error;
 
 /// How long a run may take before a bar appears.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the bar is drawn.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Runs a simulation, with a bar on standard error if that is a terminal.
-pub(super) fn run(simulation: &Simulation) -> Result<Report, Error> {
+/// Does the work, which reports the share that is done, with a bar on standard error if that is a
+/// terminal.
+pub(super) fn with_bar<T: Send>(
+    work: impl FnOnce(&(dyn Fn(f64) + Sync)) -> Result<T, Error> + Send,
+) -> Result<T, Error> {
     if !io::stderr().is_terminal() {
-        return simulation.run();
+        return work(&|_| {});
     }
     let done = AtomicU64::new(0);
     let began = Instant::now();
@@ -28,7 +31,7 @@ pub(super) fn run(simulation: &Simulation) -> Result<Report, Error> {
                 done.fetch_max((share * 1000.0) as u64, Ordering::Relaxed);
             };
             // The receiver waits for this result.
-            let _ = sender.send(simulation.run_with_progress(&progress));
+            let _ = sender.send(work(&progress));
         });
         // Drawn by this thread, which holds the lock of standard error.
         let mut bar: Option<ProgressBar> = None;
@@ -47,7 +50,7 @@ pub(super) fn run(simulation: &Simulation) -> Result<Report, Error> {
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     return Err(Error::Invalid {
-                        path: simulation.name.clone(),
+                        path: String::new(),
                         problem: "the simulation stopped without a result".to_owned(),
                     });
                 }

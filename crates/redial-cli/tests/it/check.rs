@@ -35,11 +35,25 @@ fn one(text: &str, options: &[&str]) -> Checked {
     Checked { out: checked.out.replace(file.path(), "FILE"), ..checked }
 }
 
+/// The same with a name that ends in `.toml`.
+fn one_toml(text: &str, options: &[&str]) -> Checked {
+    let folder = tempfile::tempdir().expect("the temporary folder can be written");
+    let path = folder.path().join("file.toml");
+    std::fs::write(&path, text).expect("the folder can be written");
+    let path = path.to_str().expect("it is text");
+    let checked = check(&[&[path], options].concat());
+    Checked { out: checked.out.replace(path, "FILE"), ..checked }
+}
+
 /// The rules that a text breaks, with severity, line and column.
 fn rules(text: &str, options: &[&str]) -> Vec<(String, String, u64, u64)> {
     let mut all = vec!["--format", "json"];
     all.extend(options);
-    let report: Value = serde_json::from_str(&one(text, &all).out).expect("it is JSON");
+    rules_of(&one(text, &all))
+}
+
+fn rules_of(checked: &Checked) -> Vec<(String, String, u64, u64)> {
+    let report: Value = serde_json::from_str(&checked.out).expect("it is JSON");
     let findings = report["files"][0]["findings"].as_array().cloned().unwrap_or_default();
     let of = |it: &Value, name: &str| it[name].as_str().unwrap_or_default().to_owned();
     let number = |it: &Value, name: &str| it[name].as_u64().unwrap_or_default();
@@ -264,6 +278,102 @@ fn check_scenario_files_are_loaded() {
     let found = rules(&bad, &[]);
     assert!(found.iter().all(|it| it.0 == "error" && it.1 == "scenario" && it.2 == 2), "{found:?}");
     assert!(!found.is_empty());
+}
+
+/// A simulation file with a mistake of each kind, in TOML. The same in JSON is below.
+const SIMULATION: &str = r#"duration = 60
+seed = -1
+[clients]
+calls_per_secnd = 100
+[[services]]
+name = "database"
+time = { lognormal = { median = "8ms", sigma = -1 } }
+[[disturbances]]
+at = "20s"
+for = "10s"
+service = "databse"
+effect = "stall"
+[[policies]]
+name = "default"
+policy = { atempts = 3, jitter = "ful" }
+"#;
+
+#[test]
+fn check_simulation_files_report_every_problem() {
+    let error = |rule: &str, line, column| ("error".to_owned(), rule.to_owned(), line, column);
+    let expected = [
+        error("type", 1, 12),
+        error("value", 2, 8),
+        error("missing-field", 3, 1),
+        error("unknown-field", 4, 1),
+        error("value", 11, 11),
+        error("unknown-field", 15, 12),
+        error("value", 15, 34),
+    ];
+    assert_eq!(rules_of(&one_toml(SIMULATION, &["--json"])), expected);
+    let checked = one_toml(SIMULATION, &[]);
+    assert_eq!(checked.code, Some(1));
+    let snippet = "error[value]: disturbances[0].service: no service is called \"databse\"\n  \
+                   --> FILE:11:11\n   |\n11 | service = \"databse\"\n   |           ^^^^^^^^^\n   |\n   \
+                   = help: did you mean \"database\"?\n";
+    assert!(checked.out.contains(snippet), "{}", checked.out);
+}
+
+#[test]
+fn check_simulation_in_json_has_positions() {
+    let good = r#"{ "duration": "10s",
+        "clients": { "calls_per_second": 5 },
+        "services": [{ "name": "a", "time": "5ms" }],
+        "policies": [{ "name": "p", "policy": {} }] }"#;
+    let checked = one(good, &["--json"]);
+    assert_eq!(checked.code, Some(0));
+    let report: Value = serde_json::from_str(&checked.out).expect("it is JSON");
+    assert_eq!(report["files"][0]["kind"], "simulation file");
+    let bad = good.replace("\"time\"", "\"tiem\"").replace("\"policy\": {}", "\"policy\": 5");
+    let found: Vec<_> = rules(&bad, &[]).into_iter().map(|it| (it.1, it.2, it.3)).collect();
+    let expected = [
+        ("missing-field".to_owned(), 3, 22),
+        ("unknown-field".to_owned(), 3, 37),
+        ("type".to_owned(), 4, 47),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn check_simulation_reads_the_files_it_names() {
+    let folder = tempfile::tempdir().expect("the temporary folder can be written");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("the folder can be written");
+        path.to_str().expect("it is text").to_owned()
+    };
+    write("policy.toml", "attempts = 0\n");
+    let fixed = SIMULATION
+        .replace("policy = { atempts = 3, jitter = \"ful\" }", "policy_file = \"policy.toml\"");
+    let path = write("simulation.toml", &fixed);
+    let checked = check(&[&path]);
+    let text = "policies[0].policy_file: policy.toml:1:12: attempts: 0 would never try";
+    assert!(checked.out.contains(text), "{}", checked.out);
+}
+
+#[test]
+fn check_ready_made_simulations_have_no_problem() {
+    for scenario in redial_sim::scenarios::ALL {
+        let checked = one_toml(scenario.text, &["--strict"]);
+        assert_eq!((checked.code, checked.out.as_str()), (Some(0), ""), "{}", scenario.name);
+    }
+}
+
+#[test]
+fn check_simulation_with_a_syntax_error_is_recognised() {
+    let report = one_toml(&SIMULATION.replace("seed = -1", "seed = "), &["--json"]);
+    let report: Value = serde_json::from_str(&report.out).expect("it is JSON");
+    let file = &report["files"][0];
+    assert_eq!(
+        (&file["kind"], &file["findings"][0]["rule"]),
+        (&"simulation file".into(), &"toml".into())
+    );
+    assert_eq!(file["findings"][0]["line"], 2);
 }
 
 #[test]

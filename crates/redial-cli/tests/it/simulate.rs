@@ -69,8 +69,10 @@ fn simulate_text_fits_the_terminal_and_has_no_colour_in_a_pipe() {
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert!(!out.contains('\u{1b}'), "colour in a pipe");
     let plots = out.lines().filter(|line| line.contains(['│', '└']));
-    assert!(plots.clone().count() >= 20);
-    assert!(plots.clone().all(|line| line.chars().count() <= 80), "{out}");
+    assert!(plots.count() >= 20);
+    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+    // Above its plot, and above its figures, where the column is too narrow for it.
+    assert_eq!(out.matches("\n3 attempts in each layer\n").count(), 2, "{out}");
 }
 
 #[test]
@@ -114,6 +116,15 @@ fn simulate_sweep_runs_seeds_and_loads() {
     let (code, _, err) = redial(&["simulate", file.path(), "--seeds", "10001"]);
     assert_eq!(code, Some(2));
     assert!(err.contains("ask for 1 to 10000"), "{err}");
+}
+
+#[test]
+fn simulate_file_of_the_documentation_is_the_example() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let read = |name| std::fs::read_to_string(format!("{docs}/{name}")).expect("it is there");
+    let text = read("simulation.md");
+    let file = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    assert_eq!(file, Some(read("examples/outage.toml").as_str()));
 }
 
 #[test]
@@ -174,6 +185,23 @@ fn plan_of_hedging_compares_the_tail() {
     let p999 = |key: &str| plan[key]["p999_ms"].as_f64().expect("a number");
     assert!(p999("latency_of_one_attempt") > 990.0 && p999("latency") < 20.0, "{plan}");
     assert!(plan["healthy_amplification"].as_f64().is_some_and(|load| load < 1.02));
+}
+
+#[test]
+fn plan_latency_is_a_file_with_a_histogram_or_samples() {
+    let policy = Temporary::new(r#"{ "attempts": 2, "hedge": {"delay": "10ms"} }"#);
+    let median = |latency: &str| {
+        let file = Temporary::new(latency);
+        let plans = json(&["plan", policy.path(), "--json", "--latency", file.path()]);
+        plans["plans"][0]["latency_of_one_attempt"]["p50_ms"].as_f64()
+    };
+    let histogram =
+        r#"{ "histogram": [{ "up_to": "4ms", "count": 50 }, { "up_to": "90ms", "count": 50 }] }"#;
+    assert!(median(histogram).is_some_and(|median| (3.5..6.0).contains(&median)));
+    let samples = r#"["1ms", "7ms", "7ms", "7ms", "90ms"]"#;
+    assert!(median(samples).is_some_and(|median| (6.9..7.1).contains(&median)));
+    let lognormal = r#"{ "lognormal": { "median": "20ms", "sigma": 0.5 } }"#;
+    assert!(median(lognormal).is_some_and(|median| (18.0..22.0).contains(&median)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::svg::{self, Anchor, COLOURS, NARROW, Svg, WIDTH, wrapped};
-use super::terminal::{BOLD, CODES, Canvas, Style};
+use super::terminal::{BOLD, CODES, Canvas, Style, sample};
 use super::{label, seconds, ticks};
 use crate::plan::{PolicyPlan, Window};
 
@@ -267,6 +267,12 @@ fn curves(
         canvas.line(&values, max, (index % CODES.len()) as u8);
     }
     let _ = writeln!(text, "{title}, by the share of attempts that fail");
+    if plans.len() > 1 {
+        for (index, plan) in plans.iter().enumerate() {
+            let line = sample((index % CODES.len()) as u8, style);
+            let _ = writeln!(text, "  {line}  {}", plan.name);
+        }
+    }
     for row in 0..ROWS {
         let tick = match row {
             0 => label(max),

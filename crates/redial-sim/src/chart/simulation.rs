@@ -40,6 +40,12 @@ fn capacity(report: &Report) -> Option<f64> {
     report.services.last().and_then(|service| service.capacity_per_second)
 }
 
+/// The capacity, if it is not above the panels.
+fn drawn_capacity(report: &Report) -> Option<f64> {
+    let max = ticks(top_rate(report), 4).last().copied().unwrap_or(1.0);
+    capacity(report).filter(|capacity| *capacity <= max)
+}
+
 /// The SVG of a report.
 ///
 /// ```
@@ -161,7 +167,7 @@ enum Entry {
 fn legend_entries(report: &Report) -> impl Iterator<Item = Entry> {
     let disturbance = (!report.disturbances.is_empty()).then_some(Entry::Disturbance);
     let rates = [Entry::Offered, Entry::Goodput].into_iter();
-    rates.chain(capacity(report).map(Entry::Capacity)).chain(disturbance)
+    rates.chain(drawn_capacity(report).map(Entry::Capacity)).chain(disturbance)
 }
 
 fn legend(svg: &mut Svg, report: &Report, page: &Page) {
@@ -236,7 +242,7 @@ fn panel(
     }
     svg.polyline("l0", &line(|point| point.offered_per_second));
     svg.polyline("l1", &goodput);
-    if let Some(capacity) = capacity(report).filter(|capacity| *capacity <= max) {
+    if let Some(capacity) = drawn_capacity(report) {
         svg.line("dash", (left, y(capacity)), (left + width, y(capacity)));
     }
     svg.line("axis", (left, top + PANEL), (left + width, top + PANEL));
@@ -255,7 +261,7 @@ pub fn report_text(report: &Report, style: Style) -> String {
         text,
         "\n{} requests offered per second   {} goodput per second   seed {}",
         style.paint(CODES[0], "⠤⠤"),
-        style.paint(CODES[1], "⠤⠤"),
+        style.paint(CODES[1], "⣿⣿"),
         report.seed
     );
     let ticks = ticks(top_rate(report), 4);
@@ -268,7 +274,7 @@ pub fn report_text(report: &Report, style: Style) -> String {
         plot(&mut text, report, policy, max, style);
     }
     text.push('\n');
-    table(&mut text, report);
+    table(&mut text, report, style);
     text
 }
 
@@ -277,8 +283,8 @@ fn plot(text: &mut String, report: &Report, policy: &PolicyReport, max: f64, sty
     let width = style.width() - MARGIN - 1;
     let mut canvas = Canvas::new(width, ROWS);
     let of = |of: fn(&crate::Point) -> f64| -> Vec<f64> { policy.series.iter().map(of).collect() };
+    canvas.area(&of(|point| point.goodput_per_second), max, 1);
     canvas.line(&of(|point| point.offered_per_second), max, 0);
-    canvas.line(&of(|point| point.goodput_per_second), max, 1);
     for row in 0..ROWS {
         let tick = match row {
             0 => label(max),
@@ -305,9 +311,10 @@ fn plot(text: &mut String, report: &Report, policy: &PolicyReport, max: f64, sty
 }
 
 /// The figures of all policies.
-fn table(text: &mut String, report: &Report) {
+fn table(text: &mut String, report: &Report, style: Style) {
+    const COLUMNS: usize = 59;
     let longest = report.policies.iter().map(|it| it.name.chars().count()).max().unwrap_or(0);
-    let width = longest.clamp(6, 44);
+    let width = longest.min(style.width().saturating_sub(COLUMNS)).max(6);
     let _ = writeln!(
         text,
         "{:<width$} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9}",
@@ -319,7 +326,12 @@ fn table(text: &mut String, report: &Report) {
             (None, true) => "never".to_owned(),
             (None, false) => "-".to_owned(),
         };
-        let name: String = policy.name.chars().take(width).collect();
+        // A name that is too long for its column has a line of its own.
+        let mut name = policy.name.as_str();
+        if name.chars().count() > width {
+            let _ = writeln!(text, "{name}");
+            name = "";
+        }
         let _ = writeln!(
             text,
             "{name:<width$} {:>9.0} {:>9.0} {recovered:>9} {:>8.2} {:>9} {:>9}",
@@ -329,5 +341,44 @@ fn table(text: &mut String, report: &Report) {
             seconds(policy.latency.p50_ms / 1000.0),
             seconds(policy.latency.p99_ms / 1000.0),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redial_core::{ms, s};
+
+    use super::*;
+    use crate::{CallPolicy, Distribution, Service, Simulation, Variant};
+
+    fn report(workers: Option<u32>) -> Report {
+        let mut simulation = Simulation::new("small", s(5));
+        let mut service = Service::new("backend", Distribution::Fixed(ms(500)));
+        service.workers = workers;
+        simulation.services.push(service);
+        simulation.policies.push(Variant::new("default", CallPolicy::default()));
+        simulation.run().expect("it runs")
+    }
+
+    #[test]
+    fn chart_wraps_a_verdict_that_is_too_long() {
+        let mut report = report(None);
+        let short = report_svg(&report);
+        report.policies[0].verdict = "a long verdict ".repeat(12);
+        let long = report_svg(&report);
+        let notes = long.lines().filter_map(|line| line.strip_prefix("<text class=\"note\""));
+        let texts = notes.filter_map(|line| line.split_once('>')?.1.strip_suffix("</text>"));
+        let most = texts.map(|text| text.chars().count()).max();
+        assert!(most.is_some_and(|most| (80..=112).contains(&most)), "{most:?}");
+        let height = |svg: &str| -> Option<f64> {
+            svg.split_once(" height=\"")?.1.split_once('"')?.0.parse().ok()
+        };
+        assert_eq!(height(&long), height(&short).map(|height| height + LINE));
+    }
+
+    #[test]
+    fn chart_legend_has_the_capacity_only_if_it_is_drawn() {
+        assert!(report_svg(&report(Some(1))).contains(">capacity 2<"));
+        assert!(!report_svg(&report(Some(1000))).contains(">capacity"));
     }
 }

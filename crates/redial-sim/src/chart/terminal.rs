@@ -51,10 +51,29 @@ impl Style {
     }
 }
 
-/// The colours of lines.
-pub(super) const CODES: [u8; 5] = [31, 32, 34, 35, 33];
+/// The colours of lines: those that most terminals show well on light and on dark backgrounds. The usual
+/// blue is too dark for the one, and the yellow too light for the other.
+pub(super) const CODES: [u8; 5] = [31, 32, 36, 35, 90];
 pub(super) const BOLD: u8 = 1;
 pub(super) const DIM: u8 = 2;
+
+/// Whether a line has dots in this column. Lines differ without colours, too.
+const fn is_drawn(owner: u8, column: usize) -> bool {
+    let (on, off) = match owner % 5 {
+        0 => (1, 0),
+        1 => (2, 1),
+        2 => (1, 1),
+        3 => (5, 2),
+        _ => (1, 3),
+    };
+    column % (on + off) < on
+}
+
+/// A piece of a line, for the legend.
+pub(super) fn sample(owner: u8, style: Style) -> String {
+    let piece: String = (0..8).map(|at| if is_drawn(owner, at) { '⠒' } else { ' ' }).collect();
+    style.paint(CODES[usize::from(owner) % CODES.len()], &piece)
+}
 
 /// Dots of Braille characters, two wide and four high each.
 pub(super) struct Canvas {
@@ -82,23 +101,40 @@ impl Canvas {
         }
     }
 
-    /// Draws values from 0 to `max` from left to right, as a connected line.
+    /// Draws values from 0 to `max` from left to right, as a connected line with the dashes of its owner.
     pub(super) fn line(&mut self, values: &[f64], max: f64, owner: u8) {
-        let (width, height) = (self.width * 2, self.height * 4);
         let mut previous: Option<usize> = None;
-        for x in 0..width {
-            let from = x * values.len() / width;
-            let to = ((x + 1) * values.len()).div_ceil(width).max(from + 1).min(values.len());
-            let Some(values) = values.get(from..to).filter(|it| !it.is_empty()) else { continue };
-            let mean = values.iter().sum::<f64>() / values.len() as f64;
-            let y = (mean / max * (height - 1) as f64).round().clamp(0.0, (height - 1) as f64);
-            let y = y as usize;
+        for x in 0..self.width * 2 {
+            let Some(y) = self.height_of(values, max, x) else { continue };
             let last = previous.unwrap_or(y);
-            for y in last.min(y)..=last.max(y) {
-                self.dot(x, y, owner);
+            if is_drawn(owner, x / 2) {
+                for y in last.min(y)..=last.max(y) {
+                    self.dot(x, y, owner);
+                }
             }
             previous = Some(y);
         }
+    }
+
+    /// Fills the area below values from 0 to `max`.
+    pub(super) fn area(&mut self, values: &[f64], max: f64, owner: u8) {
+        for x in 0..self.width * 2 {
+            let height = self.height_of(values, max, x).unwrap_or(0);
+            for y in 0..height {
+                self.dot(x, y, owner);
+            }
+        }
+    }
+
+    /// The dot of the mean of the values in this column of dots.
+    fn height_of(&self, values: &[f64], max: f64, x: usize) -> Option<usize> {
+        let (width, height) = (self.width * 2, self.height * 4);
+        let from = x * values.len() / width;
+        let to = ((x + 1) * values.len()).div_ceil(width).max(from + 1).min(values.len());
+        let values = values.get(from..to).filter(|it| !it.is_empty())?;
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let y = (mean / max * (height - 1) as f64).round().clamp(0.0, (height - 1) as f64);
+        Some(y as usize)
     }
 
     /// A row of characters, the first at the top.
@@ -130,6 +166,26 @@ mod tests {
         assert_eq!(canvas.row(0, Style::plain(80)), "⣠⠞");
         let coloured = canvas.row(0, Style::coloured(80));
         assert!(coloured.contains("\u{1b}[31m⣠\u{1b}[0m"), "{coloured:?}");
+    }
+
+    #[test]
+    fn terminal_lines_differ_without_colours() {
+        let samples: Vec<String> = (0..5).map(|owner| sample(owner, Style::plain(80))).collect();
+        for (index, one) in samples.iter().enumerate() {
+            assert!(!samples[..index].contains(one), "{samples:?}");
+            let mut canvas = Canvas::new(8, 1);
+            canvas.line(&[1.0; 16], 3.0, index as u8);
+            let drawn: Vec<bool> =
+                canvas.row(0, Style::plain(80)).chars().map(|c| c != ' ').collect();
+            assert_eq!(drawn, one.chars().map(|c| c != ' ').collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn terminal_area_is_filled_and_empty_at_zero() {
+        let mut canvas = Canvas::new(2, 1);
+        canvas.area(&[0.0, 0.0, 3.0, 2.0], 3.0, 1);
+        assert_eq!(canvas.row(0, Style::plain(80)), " ⣦");
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The driver of calls: translates between the state machine and the events of the engine. It decides
 //! nothing about retries.
 
+use redial_core::throttle::Bucket;
 use redial_core::{
-    Call, CallEnvironment, CallParams, Classification, Command, Directive, FirstAttempt, NEVER, Ns,
-    Policy, Random, Start, StopReason, duration,
+    Advice, Call, CallCounters, CallEnvironment, CallParams, Classification, Command, Cost,
+    Directive, Environment, FirstAttempt, Grant, NEVER, Ns, Policy, Random, Start, StopReason,
+    Verdict, decide, duration,
 };
 
 use super::buckets::BucketRef;
@@ -15,33 +17,23 @@ type Env<'a> = CallEnvironment<BucketRef<'a>, Random>;
 impl<'a> Engine<'a> {
     /// Starts a call of a client, or of a server on behalf of a request.
     pub(super) fn start_call(&mut self, hop: usize, caller: u32, parent: u32) {
-        let mut params = CallParams::default();
-        let mut below_retry = false;
-        if parent != NONE {
-            let request = &self.requests[parent as usize];
-            below_retry = request.is_retry;
-            params.not_replayable = below_retry && self.hops[hop].stops_nested;
-            if self.services[usize::from(request.service)].propagates && request.deadline != NEVER {
-                params.deadline = Some(duration(request.deadline.saturating_sub(self.now)));
-            }
-        }
         self.metrics.services[hop].calls += 1;
-        let policy = self.hops[hop].policy;
-        let first = FirstAttempt::of(policy, params, self.now);
+        let below_retry = parent != NONE && self.requests[parent as usize].is_retry;
         let id = self.calls.insert(CallState {
-            machine: Machine::Full(NONE),
-            started: self.now,
+            machine: Machine::First,
+            counters: CallCounters { attempts: 1, ..CallCounters::new(self.now) },
+            random: Random::new(0),
             hop: hop as u16,
             below_retry,
             caller,
             parent,
             timer: NONE,
-            timer_at: NEVER,
             request: NONE,
             last_server: NONE,
         }) as u32;
-        if let Some(first) = first {
-            self.calls[id as usize].machine = Machine::First(first);
+        let policy = self.hops[hop].policy;
+        let params = if parent == NONE { CallParams::default() } else { self.params(id) };
+        if let Some(first) = FirstAttempt::of(policy, params, self.now) {
             self.send(id, Start { slot: 0, attempt: 1, number: 1 });
             if params.deadline.is_some() {
                 self.arm(id, first.wake_at(policy));
@@ -51,18 +43,34 @@ impl<'a> Engine<'a> {
         } else {
             let mut env = self.environment(hop, caller);
             let call = Call::begin(policy, params, self.now, &mut env);
-            self.keep_machine(id, call, env);
-            self.run_commands(id);
+            let machine = self.keep_machine(id, call, env);
+            self.run_commands(id, machine);
         }
     }
 
+    /// The parameters of a call that a server makes for a request.
+    fn params(&self, id: u32) -> CallParams {
+        let CallState { counters, hop, below_retry, parent, .. } = self.calls[id as usize];
+        let mut params = CallParams::default();
+        if parent != NONE {
+            let request = &self.requests[parent as usize];
+            params.not_replayable = below_retry && self.hops[usize::from(hop)].stops_nested;
+            if self.services[usize::from(request.service)].propagates && request.deadline != NEVER {
+                let remaining = request.deadline.saturating_sub(counters.start);
+                params.deadline = Some(duration(remaining));
+            }
+        }
+        params
+    }
+
     /// The outcome of an attempt.
+    #[inline]
     pub(super) fn outcome(&mut self, id: u32, slot: usize, result: RequestResult) {
-        let CallState { machine, hop, caller, .. } = self.calls[id as usize];
+        let CallState { machine, counters, hop, caller, .. } = self.calls[id as usize];
         let hop = &self.hops[usize::from(hop)];
-        if let (Machine::First(first), RequestResult::Succeeded) = (machine, result) {
-            first.succeeded(&hop.buckets.of(caller));
-            self.end_call(id, StopReason::Succeeded, 1);
+        if result == RequestResult::Succeeded && !matches!(machine, Machine::Full(_)) {
+            hop.buckets.of(caller).succeeded(None);
+            self.end_call(id, StopReason::Succeeded, counters.attempts);
             return;
         }
         let classification: Classification = match result {
@@ -71,32 +79,77 @@ impl<'a> Engine<'a> {
             RequestResult::Rejected => hop.failures.rejected,
             RequestResult::Refused => hop.failures.refused,
         };
+        if machine == Machine::Counters || machine == Machine::First && hop.needs_only_counters {
+            self.failed(id, classification);
+            return;
+        }
         let machine = self.machine(id);
         let now = self.now;
         let FullCall { call, env, .. } = &mut self.machines[machine as usize];
         call.outcome(slot, classification, now, env);
-        self.cancel_if_abandoned(id);
-        self.run_commands(id);
+        self.cancel_if_abandoned(id, machine);
+        self.run_commands(id, machine);
+    }
+
+    /// A failed attempt of a call that needs only counters.
+    fn failed(&mut self, id: u32, classification: Classification) {
+        let CallState { machine, counters, random, hop, caller, .. } = &mut self.calls[id as usize];
+        let hop = &self.hops[usize::from(*hop)];
+        let attempts = counters.attempts;
+        let Directive::Retry(failure) = classification.directive else {
+            self.end_call(id, StopReason::NotRetryable, attempts);
+            return;
+        };
+        if *machine == Machine::First {
+            *machine = Machine::Counters;
+            *random = Random::new(self.streams.calls.bits());
+        }
+        let mut env = CountersEnvironment { bucket: hop.buckets.of(*caller), random };
+        let advice = Advice::None;
+        match decide(hop.policy, counters, &failure, advice, self.now, NEVER, &mut env) {
+            Verdict::Retry { after: 0, .. } => self.retry(id),
+            Verdict::Retry { after, .. } => {
+                self.queue.push(self.now.saturating_add(after), Kind::Wake.of(id));
+            }
+            Verdict::End(reason) => self.end_call(id, reason, attempts),
+            // No policy here asks a strategy, and no throttle defers its answer.
+            Verdict::Later { .. } | Verdict::Ask => {
+                debug_assert!(false, "a question that a simulation cannot answer");
+            }
+        }
+    }
+
+    /// Starts the next attempt of a call that needs only counters.
+    fn retry(&mut self, id: u32) {
+        let number = self.calls[id as usize].counters.count();
+        self.send(id, Start { slot: 0, attempt: number, number });
     }
 
     /// The timer of a call has fired.
     pub(super) fn wake(&mut self, id: u32) {
+        if self.calls[id as usize].machine == Machine::Counters {
+            self.retry(id);
+            return;
+        }
         self.calls[id as usize].timer = NONE;
-        let machine = self.machine(id) as usize;
-        self.cancel_if_abandoned(id);
+        let machine = self.machine(id);
+        self.cancel_if_abandoned(id, machine);
         loop {
-            let FullCall { call, env, .. } = &mut self.machines[machine];
+            let FullCall { call, env, .. } = &mut self.machines[machine as usize];
             let fired = call.wake_once(self.now, env);
-            if self.run_commands(id) == Progress::Ended || !fired {
-                return;
+            match self.run_commands(id, machine) {
+                Progress::Waiting(at) if fired && at <= self.now => {}
+                _ => return,
             }
         }
     }
 
     /// Cancels a call whose caller has given up, if cancellation reaches it.
-    fn cancel_if_abandoned(&mut self, id: u32) {
-        let CallState { parent, machine, .. } = self.calls[id as usize];
-        let (Machine::Full(machine), false) = (machine, parent == NONE) else { return };
+    fn cancel_if_abandoned(&mut self, id: u32, machine: u32) {
+        let parent = self.calls[id as usize].parent;
+        if parent == NONE {
+            return;
+        }
         let request = &self.requests[parent as usize];
         if request.call == NONE && self.services[usize::from(request.service)].propagates {
             let FullCall { call, env, .. } = &mut self.machines[machine as usize];
@@ -105,10 +158,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Carries out the commands of a call, and sets its timer.
-    fn run_commands(&mut self, id: u32) -> Progress {
-        let Machine::Full(machine) = self.calls[id as usize].machine else {
-            return Progress::Waiting;
-        };
+    fn run_commands(&mut self, id: u32, machine: u32) -> Progress {
         loop {
             let FullCall { call, env, .. } = &mut self.machines[machine as usize];
             match call.command(env) {
@@ -122,12 +172,12 @@ impl<'a> Engine<'a> {
                 // No policy here asks a strategy, and no throttle defers its answer.
                 Some(Command::Ask(_) | Command::Await(_)) => {
                     debug_assert!(false, "a question that a simulation cannot answer");
-                    return Progress::Waiting;
+                    return Progress::Waiting(NEVER);
                 }
                 None => {
                     let at = call.wake_at().unwrap_or(NEVER);
                     self.arm(id, at);
-                    return Progress::Waiting;
+                    return Progress::Waiting(at);
                 }
             }
         }
@@ -135,15 +185,16 @@ impl<'a> Engine<'a> {
 
     /// The state machine of a call; created now if the call did not need it before.
     fn machine(&mut self, id: u32) -> u32 {
-        let CallState { machine, hop, caller, .. } = self.calls[id as usize];
-        match machine {
-            Machine::Full(machine) => machine,
-            Machine::First(first) => {
-                let mut env = self.environment(usize::from(hop), caller);
-                let call = first.begin(self.hops[usize::from(hop)].policy, &mut env);
-                self.keep_machine(id, call, env)
-            }
+        let CallState { machine, counters, hop, caller, .. } = self.calls[id as usize];
+        if let Machine::Full(machine) = machine {
+            return machine;
         }
+        let policy = self.hops[usize::from(hop)].policy;
+        let first = FirstAttempt::of(policy, self.params(id), counters.start)
+            .unwrap_or_else(|| unreachable!("the call started with a first attempt"));
+        let mut env = self.environment(usize::from(hop), caller);
+        let call = first.begin(policy, &mut env);
+        self.keep_machine(id, call, env)
     }
 
     fn keep_machine(&mut self, id: u32, call: Call<&'a Policy>, env: Env<'a>) -> u32 {
@@ -182,8 +233,8 @@ impl<'a> Engine<'a> {
         }
         while let Some(&(at, id)) = self.hops[hop].first_timers.list.front() {
             let is_pending = self.calls.get(id as usize).is_some_and(|call| {
-                let after = self.hops[hop].policy.first_wake_at(call.started);
-                matches!(call.machine, Machine::First(_)) && after == at
+                let after = self.hops[hop].policy.first_wake_at(call.counters.start);
+                call.machine == Machine::First && after == at
             });
             if is_pending && at > self.now {
                 self.queue.push(at, Kind::FirstTimer.of(hop as u32));
@@ -191,6 +242,7 @@ impl<'a> Engine<'a> {
             }
             self.hops[hop].first_timers.list.pop_front();
             if is_pending {
+                self.metrics.events += 1;
                 self.wake(id);
             }
         }
@@ -199,23 +251,23 @@ impl<'a> Engine<'a> {
 
     /// Sets the timer of a call.
     fn arm(&mut self, id: u32, at: Ns) {
-        let call = &mut self.calls[id as usize];
-        if call.timer != NONE {
-            if call.timer_at == at {
+        let timer = &mut self.calls[id as usize].timer;
+        if *timer != NONE {
+            if self.queue.time_of(*timer) == at {
                 return;
             }
-            self.queue.cancel(call.timer);
-            call.timer = NONE;
+            self.queue.cancel(*timer);
+            *timer = NONE;
         }
         if at != NEVER {
-            call.timer = self.queue.push(at, Kind::Wake.of(id));
-            call.timer_at = at;
+            *timer = self.queue.push(at, Kind::Wake.of(id));
         }
     }
 
     fn end_call(&mut self, id: u32, reason: StopReason, attempts: u32) {
-        let CallState { machine, started, hop, caller, parent, timer, .. } =
-            self.calls.remove(id as usize);
+        let CallState { machine, counters, hop, caller, parent, timer, .. } =
+            self.calls[id as usize];
+        self.calls.remove(id as usize);
         if timer != NONE {
             self.queue.cancel(timer);
         }
@@ -227,7 +279,7 @@ impl<'a> Engine<'a> {
             return;
         }
         self.client_calls -= 1;
-        self.metrics.call_ended(reason, attempts, self.now - started, self.now);
+        self.metrics.call_ended(reason, attempts, self.now - counters.start, self.now);
         if let Some(think_time) = &self.think_time {
             let at = self.now.saturating_add(think_time.draw(&mut self.streams.arrivals));
             self.queue.push(at, Kind::ClientReady.of(caller));
@@ -238,6 +290,22 @@ impl<'a> Engine<'a> {
 /// Whether a call goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    Waiting,
+    /// The call waits for outcomes, and for its timer at this time.
+    Waiting(Ns),
     Ended,
+}
+
+/// The environment of a decision without the state machine.
+struct CountersEnvironment<'e, 'a> {
+    bucket: BucketRef<'a>,
+    random: &'e mut Random,
+}
+
+impl Environment for CountersEnvironment<'_, '_> {
+    fn draw(&mut self) -> f64 {
+        self.random.draw()
+    }
+    fn withdraw(&mut self, cost: Cost, now: Ns) -> Grant {
+        self.bucket.withdraw(cost, now)
+    }
 }

@@ -1,37 +1,35 @@
 //! Requests: their way to a server, its queue and workers, and back.
 
 use redial_core::{Ns, Start, StopReason};
+use slab::Slab;
 
-use super::state::{FullCall, Machine, NONE, Request, RequestResult};
+use super::state::{CallState, FullCall, Machine, NONE, Request, RequestResult};
 use super::{Engine, Kind};
-use crate::model::Balancing;
 
 impl Engine<'_> {
     /// Sends the request of an attempt.
     pub(super) fn send(&mut self, id: u32, start: Start) {
         self.count_attempt();
-        let call = &self.calls[id as usize];
+        let call = &mut self.calls[id as usize];
         let service = usize::from(call.hop);
-        let (last_server, below_retry, started) =
-            (call.last_server, call.below_retry, call.started);
         self.metrics.services[service].attempts += 1;
-        let server = self.choose_server(service, last_server);
-        let hop = &self.hops[service];
+        let (state, hop) = (&mut self.services[service], &self.hops[service]);
+        let random = &mut self.streams.service;
+        call.last_server = state.choose_server(call.last_server, random);
         let timeout = self.now.saturating_add(hop.attempt_timeout);
         let request = self.requests.insert(Request {
             call: id,
-            server,
-            deadline: timeout.min(started.saturating_add(hop.deadline)),
+            server: call.last_server,
+            deadline: timeout.min(call.counters.start.saturating_add(hop.deadline)),
             version: 0,
             pending: 0,
             service: service as u16,
             slot: start.slot as u8,
-            is_retry: start.number > 1 || below_retry,
+            is_retry: start.number > 1 || call.below_retry,
             result: RequestResult::Succeeded,
         }) as u32;
-        self.calls[id as usize].last_server = server;
+        let delay = state.network_delay(random);
         *self.request_in(id, start.slot) = request;
-        let delay = self.network_delay(service);
         if delay > 0 {
             self.queue.push(self.now.saturating_add(delay), Kind::Deliver.of(request));
         } else {
@@ -40,18 +38,27 @@ impl Engine<'_> {
     }
 
     /// The entry of the request in a slot of a call.
+    #[inline]
     fn request_in(&mut self, id: u32, slot: usize) -> &mut u32 {
         let call = &mut self.calls[id as usize];
-        match (slot, call.machine) {
-            (0, _) | (_, Machine::First(_)) => &mut call.request,
-            (slot, Machine::Full(machine)) => {
-                let FullCall { hedges, .. } = &mut self.machines[machine as usize];
-                if hedges.len() < slot {
-                    hedges.resize(slot, NONE);
-                }
-                &mut hedges[slot - 1]
-            }
+        match slot {
+            0 => &mut call.request,
+            slot => Self::hedge_in(&mut self.machines, call, slot),
         }
+    }
+
+    #[cold]
+    fn hedge_in<'m>(
+        machines: &'m mut Slab<FullCall<'_>>,
+        call: &'m mut CallState,
+        slot: usize,
+    ) -> &'m mut u32 {
+        let Machine::Full(machine) = call.machine else { return &mut call.request };
+        let FullCall { hedges, .. } = &mut machines[machine as usize];
+        if hedges.len() < slot {
+            hedges.resize(slot, NONE);
+        }
+        &mut hedges[slot - 1]
     }
 
     /// The caller gives up an attempt. The server does not know, unless deadlines are propagated.
@@ -60,31 +67,6 @@ impl Engine<'_> {
         if let Some(request) = self.requests.get_mut(request as usize) {
             request.call = NONE;
         }
-    }
-
-    fn choose_server(&mut self, service: usize, last: u32) -> u32 {
-        let state = &mut self.services[service];
-        let count = state.servers;
-        if count == 1 {
-            return state.first;
-        }
-        let random = &mut self.streams.service;
-        let mut below = |count: u32| ((f64::from(count) * random.draw()) as u32).min(count - 1);
-        let chosen = match state.balancing {
-            Balancing::Random => below(count),
-            Balancing::AvoidPrevious if last == NONE => below(count),
-            Balancing::AvoidPrevious => (last - state.first + 1 + below(count - 1)) % count,
-            Balancing::RoundRobin => {
-                state.next_in_turn = (state.next_in_turn + 1) % count;
-                state.next_in_turn
-            }
-        };
-        state.first + chosen
-    }
-
-    fn network_delay(&mut self, service: usize) -> Ns {
-        let network = self.services[service].network.as_ref();
-        network.map_or(0, |network| network.draw(&mut self.streams.service))
     }
 
     /// A request reaches its server.
@@ -99,7 +81,8 @@ impl Engine<'_> {
         }
         if state.optimistic_lock {
             self.requests[id as usize].version = self.servers[server as usize].version;
-            let delay = self.network_delay(service) + self.network_delay(service);
+            let random = &mut self.streams.service;
+            let delay = state.network_delay(random) + state.network_delay(random);
             self.queue.push(self.now.saturating_add(delay), Kind::Write.of(id));
             return;
         }
@@ -220,7 +203,8 @@ impl Engine<'_> {
             return;
         }
         let service = usize::from(request.service);
-        match (self.network_delay(service), result) {
+        let delay = self.services[service].network_delay(&mut self.streams.service);
+        match (delay, result) {
             (0, RequestResult::Succeeded | RequestResult::Failed) => self.finish_request(id),
             (delay, _) => {
                 self.queue.push(self.now.saturating_add(delay), Kind::Respond.of(id));
@@ -229,6 +213,7 @@ impl Engine<'_> {
     }
 
     /// A response reaches the caller.
+    #[inline]
     pub(super) fn finish_request(&mut self, id: u32) {
         let Request { call, slot, result, .. } = self.requests.remove(id as usize);
         if call != NONE {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use redial_core::{Call, CallEnvironment, FirstAttempt, Ns, Policy, Random};
+use redial_core::{Call, CallCounters, CallEnvironment, Ns, Policy, Random};
 
 use super::buckets::{BucketRef, Buckets};
 use crate::call_policy::Failures;
@@ -23,6 +23,9 @@ pub(super) struct Hop<'a> {
     pub(super) attempt_timeout: Ns,
     /// Whether a call below a retry makes a single attempt.
     pub(super) stops_nested: bool,
+    /// Whether [`CallCounters`] and [`decide`](redial_core::decide()) can run the calls of this hop, as
+    /// in the drivers: the policy needs only counters, and the throttle is a budget or none.
+    pub(super) needs_only_counters: bool,
     pub(super) first_timers: FirstTimers,
 }
 
@@ -40,7 +43,10 @@ pub(super) struct FirstTimers {
 #[derive(Debug)]
 pub(super) struct CallState {
     pub(super) machine: Machine,
-    pub(super) started: Ns,
+    /// Its start, and the state of a call that needs no state machine.
+    pub(super) counters: CallCounters,
+    /// The draws of a call that needs no state machine; set at its first failure.
+    pub(super) random: Random,
     /// The index of its hop.
     pub(super) hop: u16,
     /// Whether the request that this call belongs to is a retry.
@@ -49,19 +55,22 @@ pub(super) struct CallState {
     pub(super) caller: u32,
     /// The request that made it; [`NONE`] for a client's call.
     pub(super) parent: u32,
-    /// The pending timer, and its time.
+    /// The pending timer.
     pub(super) timer: u32,
-    pub(super) timer_at: Ns,
     /// The request of the attempt in slot 0.
     pub(super) request: u32,
     pub(super) last_server: u32,
 }
 
-/// A call needs its state machine only after its first failure or timer, as in the drivers.
-#[derive(Clone, Copy, Debug)]
+/// What runs a call. As in the drivers, a call needs more than its first attempt only after its first
+/// failure or timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Machine {
-    First(FirstAttempt),
-    /// The index of the state machine.
+    /// The first attempt runs.
+    First,
+    /// The counters of the call and [`decide`](redial_core::decide()).
+    Counters,
+    /// The state machine with this index.
     Full(u32),
 }
 
@@ -120,6 +129,34 @@ pub(super) struct ServiceState {
     pub(super) optimistic_lock: bool,
     pub(super) next_in_turn: u32,
     pub(super) condition: Condition,
+}
+
+impl ServiceState {
+    /// The server of the next attempt of a call, whose last one went to server `last`.
+    #[inline]
+    pub(super) fn choose_server(&mut self, last: u32, random: &mut Random) -> u32 {
+        if self.servers == 1 {
+            return self.first;
+        }
+        let count = self.servers;
+        let mut below = |count: u32| ((f64::from(count) * random.draw()) as u32).min(count - 1);
+        let chosen = match self.balancing {
+            Balancing::Random => below(count),
+            Balancing::AvoidPrevious if last == NONE => below(count),
+            Balancing::AvoidPrevious => (last - self.first + 1 + below(count - 1)) % count,
+            Balancing::RoundRobin => {
+                self.next_in_turn = (self.next_in_turn + 1) % count;
+                self.next_in_turn
+            }
+        };
+        self.first + chosen
+    }
+
+    /// The time of a message in one direction.
+    #[inline]
+    pub(super) fn network_delay(&self, random: &mut Random) -> Ns {
+        self.network.as_ref().map_or(0, |network| network.draw(random))
+    }
 }
 
 /// What disturbances change about a service.

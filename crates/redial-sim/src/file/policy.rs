@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use redial::config::PolicyConfig;
-use redial_service_config::ServiceConfig;
+use redial_service_config::{Problem, ServiceConfig};
 
 use super::reader::{Reader, Table};
 use super::tree::{Node, Value};
-use super::{Format, parse_policy};
+use super::{Format, Rule, parse_policy};
 use crate::{CallPolicy, did_you_mean};
 
 /// The keys that name a policy.
@@ -87,7 +87,7 @@ impl Reader<'_> {
         match ServiceConfig::parse(text) {
             Err(problems) => {
                 for problem in &problems {
-                    self.problem(node, path, format!("in the service config: {problem}"));
+                    self.config_problem(node, path, problem);
                 }
                 None
             }
@@ -101,20 +101,49 @@ impl Reader<'_> {
         }
     }
 
+    /// A problem of a service config: at its key if the config is a table of this file, else with the
+    /// position in the text of the config.
+    fn config_problem(&self, node: &Node, path: &str, problem: &Problem) {
+        if let Value::Table(_) = node.value {
+            let Problem { what, hint, .. } = problem;
+            let hint = hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
+            let path = [path, &problem.path].into_iter().filter(|part| !part.is_empty());
+            let path = path.collect::<Vec<_>>().join(".");
+            self.problem(node.find(&problem.path), &path, format!("{what}{hint}"));
+        } else {
+            self.problem(node, path, format!("in the service config: {problem}"));
+        }
+    }
+
+    /// The keys of a policy; whether they fit together is not checked here.
+    fn policy_config(&self, node: &Node, path: &str) -> Option<PolicyConfig> {
+        let error = match serde_json::from_value(node.to_json()) {
+            Ok(config) => return Some(config),
+            Err(error) => error.to_string(),
+        };
+        let range = named_key(node, &error);
+        match unknown_field(&error) {
+            Some(text) => self.problem_at(Rule::UnknownField, range, path, text),
+            None => self.problem_at(Rule::Value, range, path, error),
+        }
+        None
+    }
+
     /// A policy in its written form.
     pub(super) fn written_policy(&self, node: &Node, path: &str) -> Option<CallPolicy> {
-        let Value::Table(_) = node.value else {
+        let Value::Table(entries) = &node.value else {
             return self.wrong(node, path, "a policy like { attempts = 3 }");
         };
-        let config: PolicyConfig = match serde_json::from_value(node.to_json()) {
-            Ok(config) => config,
-            Err(error) => {
-                let text = error.to_string();
-                let range = named_key(node, &text);
-                self.problem_at(range, path, unknown_field(&text).unwrap_or(text));
-                return None;
-            }
-        };
+        // Each key is read by itself, so that all problems are found.
+        let wrong = entries.iter().filter(|(key, value)| {
+            let (key, value) = ((*key).clone(), (*value).clone());
+            let alone = Node { range: node.range.clone(), value: Value::Table(vec![(key, value)]) };
+            self.policy_config(&alone, path).is_none()
+        });
+        if wrong.count() > 0 {
+            return None;
+        }
+        let config = self.policy_config(node, path)?;
         match CallPolicy::from_config(&config) {
             Ok(policy) => Some(policy),
             Err(error) => {
@@ -125,13 +154,17 @@ impl Reader<'_> {
     }
 }
 
-/// The position of the key that an error of `serde` concerns, as far as its text names one: ``unknown
-/// field `x` ``, or `attempts: ..`.
+/// The position of the key that an error of `serde` concerns: the one that its text names, as in
+/// ``unknown field `x` `` or `attempts: ..`, else the value of the only key.
 fn named_key(node: &Node, error: &str) -> Range<usize> {
     let quoted = error.split('`').nth(1);
     let start = error.split(':').next();
     let mut names = [quoted, start].into_iter().flatten();
-    names.find_map(|name| search(node, name)).unwrap_or_else(|| node.range.clone())
+    let named = names.find_map(|name| search(node, name));
+    named.unwrap_or_else(|| match &node.value {
+        Value::Table(entries) if entries.len() == 1 => entries[0].1.range.clone(),
+        _ => node.range.clone(),
+    })
 }
 
 /// The position of a key at any depth.

@@ -7,12 +7,13 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::tree::{Key, Node, Value};
-use super::{OpenFile, PROBLEMS_MAX};
+use super::{OpenFile, PROBLEMS_MAX, Rule};
 use crate::did_you_mean;
 
 /// A problem before its line is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
+    pub(crate) rule: Rule,
     pub(crate) range: Range<usize>,
     pub(crate) path: String,
     pub(crate) text: String,
@@ -42,20 +43,28 @@ impl<'o> Reader<'o> {
         self.problems.into_inner()
     }
 
-    pub(crate) fn problem_at(&self, range: Range<usize>, path: &str, text: impl Into<String>) {
+    pub(crate) fn problem_at(
+        &self,
+        rule: Rule,
+        range: Range<usize>,
+        path: &str,
+        text: impl Into<String>,
+    ) {
         let mut problems = self.problems.borrow_mut();
         if problems.len() <= PROBLEMS_MAX {
-            problems.push(Found { range, path: path.to_owned(), text: text.into() });
+            problems.push(Found { rule, range, path: path.to_owned(), text: text.into() });
         }
     }
 
+    /// A value that is not possible here.
     pub(crate) fn problem(&self, node: &Node, path: &str, text: impl Into<String>) {
-        self.problem_at(node.range.clone(), path, text);
+        self.problem_at(Rule::Value, node.range.clone(), path, text);
     }
 
     /// A value of another kind than expected.
     pub(super) fn wrong<T>(&self, node: &Node, path: &str, expected: &str) -> Option<T> {
-        self.problem(node, path, format!("this is {}; write {expected}", node.kind()));
+        let text = format!("this is {}; write {expected}", node.kind());
+        self.problem_at(Rule::Type, node.range.clone(), path, text);
         None
     }
 
@@ -72,10 +81,10 @@ impl<'o> Reader<'o> {
         for (index, (Key { name, range }, _)) in entries.iter().enumerate() {
             if !keys.contains(&name.as_str()) {
                 let text = format!("unknown key; {}", did_you_mean::known(name, keys));
-                self.problem_at(range.clone(), &table.at(name), text);
+                self.problem_at(Rule::UnknownField, range.clone(), &table.at(name), text);
             } else if entries[..index].iter().any(|(key, _)| key.name == *name) {
                 let text = "the key is there twice; remove one";
-                self.problem_at(range.clone(), &table.at(name), text);
+                self.problem_at(Rule::DuplicateKey, range.clone(), &table.at(name), text);
             }
         }
         Some(table)
@@ -196,7 +205,8 @@ impl<'r, 'n> Table<'r, 'n> {
     ) -> Option<T> {
         if self.get(key).is_none() {
             let text = format!("{key} is missing; write {example}");
-            self.reader.problem(self.node, &self.path, text);
+            let range = self.node.range.clone();
+            self.reader.problem_at(Rule::MissingField, range, &self.path, text);
             return None;
         }
         self.read(key, read)

@@ -1,5 +1,6 @@
 //! The simulation of a file.
 
+use super::Rule;
 use super::policy::SOURCES;
 use super::reader::{Reader, Table};
 use super::tree::{Node, Value};
@@ -35,9 +36,10 @@ impl Reader<'_> {
             table.needs("services", "[[services]] with a name and a time", |it, node, path| {
                 it.each(node, path, Reader::service)
             });
-        let names: Vec<&str> = match &services {
-            Some(services) => services.iter().map(|service| service.name.as_str()).collect(),
-            None => Vec::new(),
+        // Also those of services with a problem.
+        let names: Vec<&str> = match table.get("services").map(|node| &node.value) {
+            Some(Value::List(list)) => list.iter().map(service_name).collect(),
+            _ => Vec::new(),
         };
         let disturbances = match table.get("disturbances") {
             None => Some(Vec::new()),
@@ -86,7 +88,7 @@ impl Reader<'_> {
         let [load] = given[..] else {
             let text =
                 "write one of calls_per_second = 100, burst_at = \"1s\" and think_time = \"1s\"";
-            self.problem(node, path, text);
+            self.problem_at(Rule::MissingField, node.range.clone(), path, text);
             return None;
         };
         let arrivals = table.read("arrivals", |it, node, path| {
@@ -172,7 +174,7 @@ impl Reader<'_> {
             (None, Some(_)) => self.effect(&table, services),
             _ => {
                 let text = "write effect = \"stall\" for a service, or load = 1.5 for all clients";
-                self.problem(node, path, text);
+                self.problem_at(Rule::MissingField, node.range.clone(), path, text);
                 None
             }
         };
@@ -185,7 +187,8 @@ impl Reader<'_> {
             (None, _) => {
                 let text =
                     "service is missing; write the name of the service, since there are several";
-                self.problem(table.node(), &table.at("service"), text);
+                let range = table.node().range.clone();
+                self.problem_at(Rule::MissingField, range, &table.at("service"), text);
                 None
             }
             (Some(node), _) => {
@@ -255,5 +258,13 @@ impl Reader<'_> {
             callers.push((key.name.clone(), self.policy_source(&table)?));
         }
         Some(callers)
+    }
+}
+
+/// The name of a service as it is written; empty without one.
+fn service_name(service: &Node) -> &str {
+    match service.get("name").map(|node| &node.value) {
+        Some(Value::Text(name)) => name,
+        _ => "",
     }
 }

@@ -52,9 +52,15 @@ fn contention_jitter_cuts_work_by_more_than_half() {
         (EXPONENTIAL, "equal", 811.0, 6681.0),
         (EXPONENTIAL, "full", 796.0, 4899.0),
     ];
-    for (backoff, jitter, writes, time) in cases {
+    let found = cases.map(|(backoff, jitter, writes, time)| {
         let found = contention(backoff, jitter);
-        near(found.0, writes, writes * 0.1);
-        near(found.1, time, time * 0.1);
-    }
+        println!("{jitter}: {found:?}, expected {:?}", (writes, time));
+        // `field.md` allows 10 %; its generator was another one.
+        near(found.0, writes, writes * 0.02);
+        near(found.1, time, time * 0.04);
+        found.0
+    });
+    // The order: none, exponential, decorrelated, equal, full; and jitter more than halves the work.
+    assert!(found.is_sorted_by(|more, fewer| more > fewer), "{found:?}");
+    assert!(found[4] < found[1] / 2.0, "{found:?}");
 }

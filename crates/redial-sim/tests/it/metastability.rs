@@ -8,7 +8,7 @@ use redial_sim::{
     Distribution, Disturbance, Effect, Load, PolicyReport, Service, Simulation, Variant, sweep,
 };
 
-use crate::common::policy;
+use crate::common::{near, policy};
 
 const ONE: &str = r#"{ "attempts": 1, "attempt_timeout": "1s", "throttle": "none" }"#;
 const TWO: &str = r#"{ "attempts": 2, "backoff": {"constant": "0s"}, "attempt_timeout": "1s", "throttle": "none" }"#;
@@ -17,8 +17,13 @@ const BACKOFF: &str = r#"{ "attempts": 2, "backoff": {"constant": "2s"}, "jitter
 const TWO_BUDGET: &str = r#"{ "attempts": 2, "backoff": {"constant": "0s"}, "attempt_timeout": "1s", "throttle": {"budget": {"reserve": 10, "ratio": 0.1}} }"#;
 const THREE_BUDGET: &str = r#"{ "attempts": 3, "backoff": {"constant": "0s"}, "attempt_timeout": "1s", "throttle": {"budget": {"reserve": 10, "ratio": 0.1}} }"#;
 
-/// The reports of seeds 1 to 5.
-fn outage(rate: f64, text: &str, drops_expired: bool) -> Vec<PolicyReport> {
+/// The time of a recovery depends on the random arrivals: its standard deviation is about 10 s, and with
+/// retries below capacity 15 s. `field.md` states ranges of five seeds of another generator, so the mean
+/// of many seeds is compared with the closed form, within three standard errors.
+const SEEDS: u64 = 40;
+
+/// The reports of this many seeds.
+fn outage(rate: f64, text: &str, drops_expired: bool, seeds: u64) -> Vec<PolicyReport> {
     let simulation = |seed| {
         let mut simulation = Simulation::new("metastability", s(200));
         simulation.seed = seed;
@@ -33,7 +38,7 @@ fn outage(rate: f64, text: &str, drops_expired: bool) -> Vec<PolicyReport> {
         simulation.policies.push(Variant::new("tested", policy(text)));
         simulation
     };
-    let simulations: Vec<Simulation> = (1..=5).map(simulation).collect();
+    let simulations: Vec<Simulation> = (1..=seeds).map(simulation).collect();
     let reports = sweep(&simulations).expect("they run");
     let reports: Vec<PolicyReport> =
         reports.into_iter().map(|mut report| report.policies.remove(0)).collect();
@@ -43,12 +48,24 @@ fn outage(rate: f64, text: &str, drops_expired: bool) -> Vec<PolicyReport> {
     reports
 }
 
+/// The mean time to recovery in seconds. One run in 40 may need longer than the 160 s that are left, and
+/// counts as 160 s.
 #[track_caller]
-fn recovers_within(reports: &[PolicyReport], least: f64, most: f64) {
-    for report in reports {
-        let after = report.recovered_after_seconds.unwrap_or(f64::INFINITY);
-        assert!((least..=most).contains(&after), "{after} s, expected {least} to {most}");
-    }
+fn recovery(reports: &[PolicyReport]) -> f64 {
+    let after: Vec<f64> = reports.iter().filter_map(|it| it.recovered_after_seconds).collect();
+    let missing = reports.len() - after.len();
+    assert!(missing <= 1, "{missing} runs did not recover");
+    let mean = (after.iter().sum::<f64>() + 160.0 * missing as f64) / reports.len() as f64;
+    println!("mean recovery after {mean} s");
+    mean
+}
+
+/// The mean offered load from 20 s after the outage to the end, in requests per second.
+fn offered_after_outage(report: &PolicyReport) -> f64 {
+    let late = report.series.iter().filter(|point| point.at_seconds >= 60.0);
+    let (sum, count) =
+        late.fold((0.0, 0.0), |(sum, count), point| (sum + point.offered_per_second, count + 1.0));
+    sum / count
 }
 
 #[track_caller]
@@ -56,7 +73,7 @@ fn never_recovers(reports: &[PolicyReport], least: f64, most: f64) {
     for report in reports {
         assert_eq!(report.recovered_after_seconds, None);
         assert!(report.goodput_per_second < 1.0, "{}", report.goodput_per_second);
-        let offered = report.offered_per_second;
+        let offered = offered_after_outage(report);
         assert!((least..=most).contains(&offered), "{offered}");
         assert!(report.verdict.starts_with("did not recover within 160 s"), "{}", report.verdict);
     }
@@ -64,41 +81,52 @@ fn never_recovers(reports: &[PolicyReport], least: f64, most: f64) {
 
 #[test]
 fn metastability_without_retries_ends_with_the_backlog() {
-    // 113 to 126 s with the seeds of the reference; ours differ.
-    recovers_within(&outage(280.0, ONE, false), 95.0, 145.0);
+    // F13: 113 to 126 s. The closed form is 125 s: a backlog of 2800 requests shrinks by 20 per second
+    // until 300 are left, which wait for less than a second.
+    near(recovery(&outage(280.0, ONE, false, SEEDS)), 125.0, 5.0);
 }
 
 #[test]
 fn metastability_retries_keep_the_server_down() {
-    never_recovers(&outage(280.0, TWO, false), 530.0, 590.0);
-    never_recovers(&outage(280.0, THREE, false), 795.0, 885.0);
+    // F13: 560 to 580 and 835 requests per second, which is 2 or 3 times the calls; every seed. The
+    // standard error of the mean over 140 s is 2.8 and 4.2.
+    never_recovers(&outage(280.0, TWO, false, 5), 551.0, 580.0);
+    never_recovers(&outage(280.0, THREE, false, 5), 825.0, 853.0);
 }
 
 #[test]
 fn metastability_backoff_alone_does_not_help() {
-    never_recovers(&outage(280.0, BACKOFF, false), 530.0, 590.0);
+    never_recovers(&outage(280.0, BACKOFF, false, 5), 551.0, 580.0);
 }
 
 #[test]
 fn metastability_budget_recovers_as_without_retries() {
-    recovers_within(&outage(280.0, TWO_BUDGET, false), 95.0, 150.0);
-    recovers_within(&outage(280.0, THREE_BUDGET, false), 95.0, 150.0);
+    // F13: 114 to 126 s. The budget adds the 10 retries of its reserve to the backlog: half a second.
+    for policy in [TWO_BUDGET, THREE_BUDGET] {
+        near(recovery(&outage(280.0, policy, false, SEEDS)), 125.5, 5.0);
+    }
 }
 
 #[test]
 fn metastability_budget_with_deadline_propagation_recovers_at_once() {
-    recovers_within(&outage(280.0, TWO_BUDGET, true), 0.0, 2.0);
+    // F13: 0 s in every seed.
+    for report in outage(280.0, TWO_BUDGET, true, SEEDS) {
+        assert!(report.recovered_after_seconds.is_some_and(|after| after <= 2.0));
+    }
     // Without the budget it takes longer and depends on the seed: 16 to 74 s in the reference.
-    let slow = outage(280.0, TWO, true);
-    let after = |report: &PolicyReport| report.recovered_after_seconds.unwrap_or(f64::INFINITY);
-    assert!(slow.iter().all(|report| after(report) > 3.0));
-    assert!(slow.iter().filter(|report| after(report) < 100.0).count() >= 3);
+    let mut after: Vec<f64> = outage(280.0, TWO, true, SEEDS)
+        .iter()
+        .map(|report| report.recovered_after_seconds.unwrap_or(f64::INFINITY))
+        .collect();
+    after.sort_by(f64::total_cmp);
+    println!("{after:?}");
+    assert!((16.0..=74.0).contains(&after[after.len() / 2]), "{after:?}");
 }
 
 #[test]
 fn metastability_is_absent_below_half_of_the_capacity() {
-    // 125 to 146 s in the reference, one seed later than the run.
-    let reports = outage(140.0, TWO, false);
-    let recovered = reports.iter().filter(|report| report.recovered_after_seconds.is_some());
-    assert!(recovered.count() >= 3);
+    // F13: 125 to 146 s, one seed of five later than the run. The closed form is 118 s: in the outage,
+    // and until calls succeed again, 280 requests arrive per second but for the retries of the first
+    // second, so a backlog of 2660 requests shrinks by 20 per second until 300 are left.
+    near(recovery(&outage(140.0, TWO, false, SEEDS)), 118.0, 7.0);
 }

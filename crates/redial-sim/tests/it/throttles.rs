@@ -56,19 +56,19 @@ fn refused(rate: f64, ratio: f64) -> f64 {
         r#"{{ "attempts": 2, "backoff": {{"constant": "1ms"}},
               "throttle": {{"tokens": {{"max": 1000, "ratio": {ratio}}}}} }}"#
     );
-    let report = run(failing(rate, 200_000), policy(&text));
+    let report = run(failing(rate, 400_000), policy(&text));
     let throttled = report.stop_reasons.get("throttled").copied().unwrap_or(0);
     throttled as f64 / report.calls as f64
 }
 
 #[test]
 fn throttle_tokens_allow_retries_below_the_failure_share() {
-    // F7: retries stay allowed while failures per attempt are below r / (1 + r). A success of a call
-    // adds r, and a call with a retry has one success for two attempts, so the border is slightly lower
-    // than that share of attempts: 20 % below it nothing is refused, 20 % above it many calls are.
-    for (ratio, border) in [(0.1, 0.0909), (0.5, 0.333), (1.0, 0.5)] {
-        assert_eq!(refused(border * 0.8, ratio), 0.0, "ratio {ratio}");
-        assert!(refused(border * 1.2, ratio) > 0.01, "ratio {ratio}");
+    // F7: retries stay allowed while failures per attempt are below r / (1 + r): 3 % below it nothing is
+    // refused, 3 % above it the bucket drains. The tokens are a random walk, so the border itself cannot
+    // be tested: at 3 %, a bucket of 1000 drains within 200,000 attempts.
+    for (ratio, border) in [(0.1, 0.1 / 1.1), (0.5, 0.5 / 1.5), (1.0, 0.5)] {
+        assert_eq!(refused(border * 0.97, ratio), 0.0, "ratio {ratio}");
+        assert!(refused(border * 1.03, ratio) > 0.02, "ratio {ratio}");
     }
 }
 
