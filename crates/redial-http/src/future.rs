@@ -30,17 +30,25 @@ use crate::service_error::AsStdError;
 /// What callers of the service `S` get.
 pub(crate) type OutputOf<S, Req> = <<S as Service<Req>>::Response as HttpResponse>::Output;
 
-/// The call of a request; `P` is the policy, and `R` adds the report to the response.
-type HttpCall<S, Req, X, P, R> = Retrying<
-    'static,
-    Chain<ClassifyOutcome<X>>,
-    P,
-    HttpOperation<S, Req>,
-    HttpAttempt<S, Req>,
-    Answered<OutputOf<S, Req>>,
-    <S as Service<Req>>::Error,
-    Tokio,
-    R,
+/// The result of a request.
+type ResultOf<S, Req> = Result<OutputOf<S, Req>, Error<<S as Service<Req>>::Error>>;
+
+/// The call of a request; `P` is the policy, and `R` adds the report to the response. In a box: most
+/// requests succeed with their first attempt.
+type HttpCall<S, Req, X, P, R> = Pin<
+    Box<
+        Retrying<
+            'static,
+            Chain<ClassifyOutcome<X>>,
+            P,
+            HttpOperation<S, Req>,
+            HttpAttempt<S, Req>,
+            Answered<OutputOf<S, Req>>,
+            <S as Service<Req>>::Error,
+            Tokio,
+            R,
+        >,
+    >,
 >;
 
 pin_project! {
@@ -87,15 +95,15 @@ pin_project! {
     }
 }
 
-/// In boxes: most requests succeed with their first attempt.
+/// A call that retries or hedges.
 enum AnyCall<S, Req, X>
 where
     S: Service<Req>,
     S::Response: HttpResponse,
     Req: HttpRequest,
 {
-    Retry(Pin<Box<HttpCall<S, Req, X, OwnedPolicy, WithAttempts>>>),
-    Hedge(Pin<Box<HttpCall<S, Req, X, OwnedHedged, WithHedges>>>),
+    Retry(HttpCall<S, Req, X, OwnedPolicy, WithAttempts>),
+    Hedge(HttpCall<S, Req, X, OwnedHedged, WithHedges>),
 }
 
 pin_project! {
@@ -277,7 +285,7 @@ where
     Req: HttpRequest,
     X: AsStdError<S::Error>,
 {
-    type Output = Result<OutputOf<S, Req>, Error<S::Error>>;
+    type Output = ResultOf<S, Req>;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -307,7 +315,7 @@ where
 fn poll_call<S, Req, X>(
     state: Pin<&mut State<S, Req, X>>,
     cx: &mut Context<'_>,
-) -> Poll<Result<OutputOf<S, Req>, Error<S::Error>>>
+) -> Poll<ResultOf<S, Req>>
 where
     S: Service<Req, Response: HttpResponse> + Clone,
     Req: HttpRequest,
