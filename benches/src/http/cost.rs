@@ -1,10 +1,11 @@
 //! The overhead of a request that succeeds at once. The response is made in this process: the layer is
 //! around a service that returns it, the middleware before one that does.
 
-use std::future::{Ready, ready};
+use std::future::{self, Ready};
 use std::hint::black_box;
 use std::process::Command;
-use std::task::{Context, Poll};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use http::Extensions;
 use redial_http::{RetryLayer, RetryMiddleware};
@@ -17,8 +18,10 @@ use tower::{Layer, Service};
 use crate::count;
 
 /// The cases; the first of each pair is what the other is compared with.
-const CASES: [[&str; 2]; 5] = [
+const CASES: [[&str; 2]; 7] = [
+    ["service, GET", "service, GET, copied"],
     ["service, GET", "service, GET, redial-http"],
+    ["service, GET with 8 headers", "service, GET with 8 headers, copied"],
     ["service, POST of 1 kB", "service, POST of 1 kB, redial-http"],
     ["service, GET with 8 headers", "service, GET with 8 headers, redial-http"],
     ["middleware, GET", "middleware, GET, redial-http"],
@@ -79,6 +82,7 @@ pub fn run(case: &str, n: u64) {
         let layered = case.contains("redial-http");
         match case.split_once(',').expect("a kind").0 {
             "service" if layered => call(n, request, RetryLayer::standard().layer(Canned)).await,
+            "service" if case.contains("copied") => call(n, request, Copying(Canned)).await,
             "service" => call(n, request, Canned).await,
             _ => {
                 let client = ClientBuilder::new(Client::builder().no_proxy().build().expect("a client"));
@@ -132,6 +136,45 @@ fn post() -> Request {
     request
 }
 
+/// Keeps a copy of the request until there is a response: the least of a layer that retries.
+struct Copying<S>(S);
+
+impl<S: Service<Request>> Service<Request> for Copying<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Copied<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    #[inline]
+    fn call(&mut self, request: Request) -> Self::Future {
+        let copy = request.try_clone();
+        Copied { copy, response: self.0.call(request) }
+    }
+}
+
+pin_project_lite::pin_project! {
+    struct Copied<F> {
+        copy: Option<Request>,
+        #[pin]
+        response: F,
+    }
+}
+
+impl<F: Future> Future for Copied<F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let response = ready!(this.response.poll(cx));
+        black_box(this.copy.take());
+        Poll::Ready(response)
+    }
+}
+
 /// Answers every request at once.
 #[derive(Clone)]
 struct Canned;
@@ -151,7 +194,7 @@ impl Service<Request> for Canned {
 
     fn call(&mut self, request: Request) -> Self::Future {
         black_box(request);
-        ready(Ok(response()))
+        future::ready(Ok(response()))
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct SharedCall {
     state: Arc<Mutex<State>>,
     /// The interceptor that the call belongs to.
     settings: Arc<Settings>,
+    /// Whether a report is wanted at its end.
+    reports: bool,
 }
 
 struct State {
@@ -39,9 +41,13 @@ impl fmt::Debug for SharedCall {
 }
 
 impl SharedCall {
-    pub(crate) fn new(call: ExternalCall, settings: Arc<Settings>) -> Self {
+    pub(crate) fn new(call: ExternalCall, settings: Arc<Settings>, reports: bool) -> Self {
         let state = State { call, retry_config: None, reported: false };
-        SharedCall { state: Arc::new(Mutex::new(state)), settings }
+        SharedCall { state: Arc::new(Mutex::new(state)), settings, reports }
+    }
+
+    pub(crate) const fn reports(&self) -> bool {
+        self.reports
     }
 
     pub(crate) const fn settings(&self) -> &Arc<Settings> {

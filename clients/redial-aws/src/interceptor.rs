@@ -11,7 +11,9 @@ use aws_smithy_runtime_api::client::interceptors::context::{
     BeforeSerializationInterceptorContextRef, BeforeTransmitInterceptorContextMut,
     BeforeTransmitInterceptorContextRef, FinalizerInterceptorContextRef, InterceptorContext,
 };
-use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint};
+use aws_smithy_runtime_api::client::interceptors::{
+    Intercept, SharedInterceptor, dyn_dispatch_hint,
+};
 use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use aws_smithy_runtime_api::client::retries::RequestAttempts;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
@@ -141,6 +143,13 @@ impl RetryInterceptor {
         &self.0.policy
     }
 
+    /// The interceptor for `push_interceptor` of a config builder. It cannot be turned off with
+    /// `disable_interceptor`, so the SDK does not look for that in every hook of every call.
+    #[must_use]
+    pub fn interceptor(&self) -> SharedInterceptor {
+        SharedInterceptor::permanent(self.clone())
+    }
+
     /// The config for the client's `retry_config`: standard mode with the attempts of the policy, which the
     /// SDK sends in the header `amz-sdk-request`.
     #[must_use]
@@ -164,10 +173,11 @@ impl RetryInterceptor {
         if options.is_some_and(CallOptions::is_not_idempotent) {
             call = call.not_idempotent();
         }
-        if on_end.is_some() || options.is_some_and(CallOptions::wants_report) {
+        let reports = on_end.is_some() || options.is_some_and(CallOptions::wants_report);
+        if reports {
             call = call.history();
         }
-        SharedCall::new(call.start(Tokio.now()), self.0.clone())
+        SharedCall::new(call.start(Tokio.now()), self.0.clone(), reports)
     }
 
     /// The state of the call, if it is this interceptor's: that of an operation takes the place of its
@@ -317,8 +327,7 @@ impl Intercept for RetryInterceptor {
         let _ = handover::take(context.inner());
         let Some(call) = self.own_call(cfg) else { return Ok(()) };
         call.end(context.inner());
-        let options = cfg.load::<CallOptions>().filter(|options| options.wants_report());
-        if self.0.on_end.is_none() && options.is_none() {
+        if !call.reports() {
             return Ok(());
         }
         let Some(report) = call.take_report() else { return Ok(()) };
@@ -329,7 +338,7 @@ impl Intercept for RetryInterceptor {
             };
             on_end(&CallEnd { service, operation, report: &report });
         }
-        if let Some(options) = options {
+        if let Some(options) = cfg.load::<CallOptions>() {
             options.set_report(report);
         }
         Ok(())

@@ -52,6 +52,7 @@
 //! | mark an operation as not idempotent, or read its report | [`CallOptions`] |
 //! | log the end of every call | [`RetryInterceptor::on_end`] |
 //! | retry around an operation: Smithy's order, strategies and throttles that answer later | [`sdk_failure`] |
+//! | the same without a change of the call sites, below signing | [`RetryHttpClient`] |
 //! | wait until a table is active or an object exists | [`wait`] |
 //!
 //! # Defaults
@@ -90,6 +91,7 @@
 mod call;
 mod call_options;
 mod classifier;
+mod connector;
 mod error;
 mod failure;
 mod handover;
@@ -98,6 +100,7 @@ mod sdk_error;
 mod waiter;
 
 pub use call_options::{CallOptions, CallReport};
+pub use connector::RetryHttpClient;
 pub use error::SetupError;
 pub use interceptor::{CallEnd, RetryInterceptor, SDK_ATTEMPTS_MAX};
 pub use sdk_error::sdk_failure;
@@ -121,10 +124,9 @@ pub use waiter::{Wait, WaitRule, is_not_found, wait};
 macro_rules! with_retries {
     ($builder:expr, $retries:expr $(,)?) => {{
         let retries: $crate::RetryInterceptor = $retries;
-        $builder
-            .retry_config(retries.retry_config())
-            .interceptor(retries.clone())
-            .retry_classifier(retries)
+        let mut builder = $builder.retry_config(retries.retry_config());
+        builder.push_interceptor(retries.interceptor());
+        builder.retry_classifier(retries)
     }};
 }
 

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use aws_runtime::retries::classifiers::{THROTTLING_ERRORS, TRANSIENT_ERRORS};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_runtime_api::client::result::{ConnectorError, SdkError};
 use aws_smithy_types::retry::{ErrorKind, ProvideErrorKind};
 use redial::{Failure, FailureKind, Hint, Stage};
 
@@ -54,12 +54,7 @@ where
 {
     match error {
         SdkError::TimeoutError(_) => Some(Failure::timeout()),
-        SdkError::DispatchFailure(failure) => {
-            let connector = failure.as_connector_error()?;
-            let is_transient = connector.is_timeout() || connector.is_io();
-            let kind = connector.as_other().map(kind_of);
-            is_transient.then(|| of_connector(connector)).or_else(|| kind.map(Failure::new))
-        }
+        SdkError::DispatchFailure(failure) => connector_failure(failure.as_connector_error()?),
         SdkError::ResponseError(error) => {
             Some(Failure::client().at(Stage::InFlight).hint(hint(error.raw())))
         }
@@ -71,6 +66,17 @@ where
     }
 }
 
+/// The failure of a request without a response, if a retry makes sense.
+pub(crate) fn connector_failure(error: &ConnectorError) -> Option<Failure> {
+    let is_transient = error.is_timeout() || error.is_io();
+    let kind = error.as_other().map(kind_of);
+    is_transient.then(|| of_connector(error)).or_else(|| kind.map(Failure::new))
+}
+
+pub(crate) fn is_retryable_status(status: u16) -> bool {
+    RETRYABLE_STATUSES.contains(&status)
+}
+
 fn service_failure<E: ProvideErrorKind>(error: &E, status: u16) -> Option<FailureKind> {
     let is_listed = |codes: &[&str]| error.code().is_some_and(|code| codes.contains(&code));
     if is_listed(THROTTLING_ERRORS) {
@@ -80,7 +86,7 @@ fn service_failure<E: ProvideErrorKind>(error: &E, status: u16) -> Option<Failur
     } else if let Some(kind) = error.retryable_error_kind() {
         Some(kind_of(kind))
     } else {
-        RETRYABLE_STATUSES.contains(&status).then_some(FailureKind::Server)
+        is_retryable_status(status).then_some(FailureKind::Server)
     }
 }
 
@@ -92,7 +98,7 @@ const fn kind_of(kind: ErrorKind) -> FailureKind {
     }
 }
 
-fn hint(response: &HttpResponse) -> Hint {
+pub(crate) fn hint(response: &HttpResponse) -> Hint {
     let header = response.headers().get(RETRY_AFTER);
     header.and_then(parse_retry_after).map_or(Hint::None, Hint::After)
 }

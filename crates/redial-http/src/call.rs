@@ -3,10 +3,12 @@
 mod attempt;
 mod classify;
 mod operation;
+mod start;
 
 pub(crate) use attempt::HttpAttempt;
 pub(crate) use classify::{ClassifyOutcome, Facts};
-pub(crate) use operation::{HttpOperation, RequestState};
+pub(crate) use operation::{HttpOperation, RequestState, attempts_max};
+pub(crate) use start::CallStart;
 
 use redial::Report;
 use redial::parts::Output;
@@ -28,7 +30,6 @@ impl<T: ResponseHead> Output<Answered<T>> for WithAttempts {
     type Output = T;
     const TIMED: bool = false;
 
-    #[inline]
     fn output(answer: Answered<T>, report: impl FnOnce() -> Report) -> T {
         let mut response = answer.response;
         if answer.attempt > 1 {

@@ -1,45 +1,54 @@
-//! The future of a request: a call of `redial` that retries or hedges.
+//! The future of a request: the first attempt, and a call of `redial` if that fails.
 
 use std::fmt;
 use std::future::IntoFuture;
-use std::marker::PhantomData;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
+use redial::Sleeper as _;
 use redial::parts::{Chain, OwnedHedged, OwnedPolicy, Retrying};
-use redial::rules::Rules;
-use redial::time::Tokio;
+use redial::time::{Ns, Tokio};
 use tower_service::Service;
 
 use crate::call::{
-    Answered, ClassifyOutcome, Facts, HttpAttempt, HttpOperation, RequestState, WithAttempts,
-    WithHedges,
+    Answered, CallStart, ClassifyOutcome, Facts, HttpAttempt, HttpOperation, RequestState,
+    WithAttempts, WithHedges, attempts_max,
 };
 use crate::error::{self, Error};
-use crate::layer::{Budgets, Settings};
+use crate::layer::Settings;
 use crate::options::RequestOptions;
 use crate::policy::HttpPolicy;
 use crate::request::HttpRequest;
 use crate::response::HttpResponse;
-use crate::rules::{Hints, IDEMPOTENCY_KEY, RequestHead, is_safe};
+use crate::rules::RequestHead;
 use crate::service_error::AsStdError;
 
 /// What callers of the service `S` get.
-type OutputOf<S, Req> = <<S as Service<Req>>::Response as HttpResponse>::Output;
+pub(crate) type OutputOf<S, Req> = <<S as Service<Req>>::Response as HttpResponse>::Output;
 
-/// The call of a request; `P` is the policy, and `R` adds the report to the response.
-type HttpCall<S, Req, X, P, R> = Retrying<
-    'static,
-    Chain<ClassifyOutcome<X>>,
-    P,
-    HttpOperation<S, Req>,
-    HttpAttempt<S, Req>,
-    Answered<OutputOf<S, Req>>,
-    <S as Service<Req>>::Error,
-    Tokio,
-    R,
+/// The result of a request.
+type ResultOf<S, Req> = Result<OutputOf<S, Req>, Error<<S as Service<Req>>::Error>>;
+
+/// The call of a request; `P` is the policy, and `R` adds the report to the response. In a box: most
+/// requests succeed with their first attempt.
+type HttpCall<S, Req, X, P, R> = Pin<
+    Box<
+        Retrying<
+            'static,
+            Chain<ClassifyOutcome<X>>,
+            P,
+            HttpOperation<S, Req>,
+            HttpAttempt<S, Req>,
+            Answered<OutputOf<S, Req>>,
+            <S as Service<Req>>::Error,
+            Tokio,
+            R,
+        >,
+    >,
 >;
 
 pin_project! {
@@ -57,62 +66,78 @@ pin_project! {
     where
         S: Service<Req>,
         S::Response: HttpResponse,
+        Req: HttpRequest,
     {
         #[pin]
-        call: AnyCall<S, Req, X>,
+        state: State<S, Req, X>,
     }
 }
 
 pin_project! {
-    #[project = AnyCallProjection]
-    enum AnyCall<S, Req, X>
+    #[project = StateProjection]
+    enum State<S, Req, X>
     where
         S: Service<Req>,
         S::Response: HttpResponse,
+        Req: HttpRequest,
     {
-        Retry {
+        /// The first attempt of a request that needs nothing else before this attempt has failed.
+        First {
             #[pin]
-            call: HttpCall<S, Req, X, OwnedPolicy, WithAttempts>,
+            attempt: FirstAttempt<S::Future>,
+            service: Option<S>,
+            start: Option<CallStart<Req>>,
         },
-        Hedge {
-            #[pin]
-            call: HttpCall<S, Req, X, OwnedHedged, WithHedges>,
-        },
+        /// A call after its first failure, or with timers, hedges, options or observers.
+        Call { call: AnyCall<S, Req, X> },
+        /// The first attempt has succeeded.
+        Done,
     }
 }
 
-/// What the options of a request and the layer say about a call.
-struct CallPlan {
-    facts: Facts,
-    policy: HttpPolicy,
-    hedges: bool,
-    deadline: Option<std::time::Duration>,
+/// A call that retries or hedges.
+enum AnyCall<S, Req, X>
+where
+    S: Service<Req>,
+    S::Response: HttpResponse,
+    Req: HttpRequest,
+{
+    Retry(HttpCall<S, Req, X, OwnedPolicy, WithAttempts>),
+    Hedge(HttpCall<S, Req, X, OwnedHedged, WithHedges>),
 }
 
-impl CallPlan {
-    fn of(settings: &Settings, request: &impl HttpRequest, given: Option<&RequestOptions>) -> Self {
-        let method = request.method();
-        let has_key = request.headers().contains_key(IDEMPOTENCY_KEY);
-        let idempotent = given.and_then(|given| given.idempotent);
-        let idempotent =
-            idempotent.unwrap_or_else(|| settings.rules.is_idempotent(method) || has_key);
-        let policy = match given {
-            Some(given) if given.no_retries => &settings.single,
-            Some(RequestOptions { policy: Some(policy), .. }) => policy,
-            _ => &settings.policy,
-        };
-        let may_hedge = given
-            .is_none_or(|given| !given.no_hedging && !given.no_retries && given.policy.is_none());
-        let hints = Hints {
-            ignored: given.is_some_and(|given| given.ignores_retry_after),
-            clamp: policy.clamp,
-        };
-        CallPlan {
-            facts: Facts { idempotent, has_key, hints, head: None },
-            policy: policy.clone(),
-            hedges: settings.hedged.is_some() && idempotent && is_safe(method) && may_hedge,
-            deadline: given.and_then(|given| given.deadline),
+pin_project! {
+    /// A first attempt, and the time at which it was first pending.
+    pub(crate) struct FirstAttempt<F> {
+        #[pin]
+        attempt: F,
+        pending_since: Option<Ns>,
+    }
+}
+
+impl<F> FirstAttempt<F> {
+    #[inline]
+    pub(crate) const fn new(attempt: F) -> Self {
+        FirstAttempt { attempt, pending_since: None }
+    }
+
+    /// When the attempt was first pending.
+    pub(crate) const fn pending_since(&self) -> Option<Ns> {
+        self.pending_since
+    }
+}
+
+impl<F: Future> Future for FirstAttempt<F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let result = this.attempt.poll(cx);
+        if result.is_pending() && this.pending_since.is_none() {
+            *this.pending_since = Some(Tokio.now());
         }
+        result
     }
 }
 
@@ -122,43 +147,66 @@ where
     Req: HttpRequest,
     X: AsStdError<S::Error>,
 {
-    /// Starts a call; `service` must be ready.
-    #[inline]
+    /// Starts a call with this service, which is ready. Another clone, which may not be, takes its place.
+    #[inline(always)]
     pub(crate) fn start(
+        settings: &Arc<Settings>,
+        ready: &mut S,
+        mut request: Req,
+        options: Option<RequestOptions>,
+    ) -> Self {
+        let state = match CallStart::new(settings, &mut request, options.as_ref()) {
+            Some(start) => State::First {
+                service: Some(ready.clone()),
+                attempt: FirstAttempt::new(ready.call(request)),
+                start: Some(start),
+            },
+            None => {
+                let clone = ready.clone();
+                let service = mem::replace(ready, clone);
+                State::Call { call: AnyCall::start(settings, service, request, options) }
+            }
+        };
+        ResponseFuture { state }
+    }
+
+    /// The rest of a call whose first attempt has not succeeded at once.
+    pub(crate) fn resume(
+        start: CallStart<Req>,
+        service: S,
+        result: Result<S::Response, S::Error>,
+        pending_since: Option<Ns>,
+    ) -> Self {
+        let call = AnyCall::resume(start, service, result, pending_since);
+        ResponseFuture { state: State::Call { call } }
+    }
+}
+
+impl<S, Req, X> AnyCall<S, Req, X>
+where
+    S: Service<Req, Response: HttpResponse> + Clone,
+    Req: HttpRequest,
+    X: AsStdError<S::Error>,
+{
+    fn start(
         settings: &Arc<Settings>,
         service: S,
         mut request: Req,
         options: Option<RequestOptions>,
     ) -> Self {
         let given = options.as_ref().or_else(|| request.options());
-        let must_not_repeat = given.is_some_and(|given| given.idempotent == Some(false));
-        let mut plan = CallPlan::of(settings, &request, given);
-        if let Some(make_key) = &settings.make_key
-            && !plan.facts.idempotent
-            && !must_not_repeat
-        {
-            request.headers_mut().insert(IDEMPOTENCY_KEY, make_key());
-            (plan.facts.idempotent, plan.facts.has_key) = (true, true);
-        }
+        let CallPlan { mut facts, policy, hedges, deadline } =
+            CallPlan::of(settings, &request, given);
+        facts.add_key(settings, &mut request);
         if settings.rules.has_hook() {
-            plan.facts.head = Some(Arc::new(RequestHead {
+            facts.head = Some(Arc::new(RequestHead {
                 method: request.method().clone(),
                 host: request.host().to_owned(),
                 headers: request.headers().clone(),
-                idempotent: plan.facts.idempotent,
+                idempotent: facts.idempotent,
             }));
         }
-        let CallPlan { facts, policy, hedges, deadline } = plan;
-        let budget = match &settings.budgets {
-            Budgets::PerHost(budgets) => Some(budgets.get(request.host())),
-            Budgets::Shared(budget) => Some(budget.clone()),
-            Budgets::OfPolicy => None,
-        };
-        let classify = ClassifyOutcome {
-            settings: settings.clone(),
-            facts: facts.clone(),
-            errors: PhantomData,
-        };
+        let budget = settings.budgets.of_host(request.host());
         let hedged = if hedges { settings.hedged.as_ref() } else { None };
         let rules = hedged.map_or_else(|| policy.policy.rules(), OwnedHedged::rules);
         let operation = HttpOperation {
@@ -166,9 +214,10 @@ where
             request: RequestState::Unsent(request),
             settings: settings.clone(),
             facts,
-            options: options.map(Box::new),
+            options,
             attempts_max: attempts_max(rules),
         };
+        let classify = ClassifyOutcome::of(&operation);
         /// The call with this policy; both kinds of policy have the same methods.
         macro_rules! call {
             ($policy:expr, $output:ty) => {{
@@ -180,22 +229,53 @@ where
                 if let Some(deadline) = deadline {
                     call = call.deadline(deadline);
                 }
-                call.into_future()
+                Box::pin(call.into_future())
             }};
         }
-        let call = match hedged {
-            Some(policy) => AnyCall::Hedge { call: call!(policy, WithHedges) },
-            None => AnyCall::Retry { call: call!(policy.policy, WithAttempts) },
-        };
-        ResponseFuture { call }
+        match hedged {
+            Some(policy) => AnyCall::Hedge(call!(policy, WithHedges)),
+            None => AnyCall::Retry(call!(policy.policy, WithAttempts)),
+        }
+    }
+
+    fn resume(
+        start: CallStart<Req>,
+        service: S,
+        result: Result<S::Response, S::Error>,
+        pending_since: Option<Ns>,
+    ) -> Self {
+        let (policy, operation) = start.into_call(service);
+        let classify = ClassifyOutcome::of(&operation);
+        let first = operation.ended_first(result);
+        let call = policy.retry(operation).classify(classify).with_output::<WithAttempts>();
+        AnyCall::Retry(Box::pin(call.resume(first, pending_since)))
     }
 }
 
-/// The most attempts of a call; without a bound if they are counted anew after a long attempt.
-fn attempts_max(rules: &Rules) -> u32 {
-    match (rules.attempts, rules.reset_after) {
-        (Some(attempts), None) => attempts,
-        _ => u32::MAX,
+/// What the options of a request and the layer say about a call.
+struct CallPlan {
+    facts: Facts,
+    policy: HttpPolicy,
+    hedges: bool,
+    deadline: Option<Duration>,
+}
+
+impl CallPlan {
+    fn of(settings: &Settings, request: &impl HttpRequest, given: Option<&RequestOptions>) -> Self {
+        let policy = match given {
+            Some(given) if given.no_retries => &settings.single,
+            Some(RequestOptions { policy: Some(policy), .. }) => policy,
+            _ => &settings.policy,
+        };
+        let may_hedge = given
+            .is_none_or(|given| !given.no_hedging && !given.no_retries && given.policy.is_none());
+        let facts = Facts::of(settings, request, policy, given);
+        CallPlan {
+            hedges: may_hedge && settings.hedges(request, &facts),
+            facts,
+            policy: policy.clone(),
+            deadline: given.and_then(|given| given.deadline),
+        }
     }
 }
 
@@ -205,21 +285,54 @@ where
     Req: HttpRequest,
     X: AsStdError<S::Error>,
 {
-    type Output = Result<OutputOf<S, Req>, Error<S::Error>>;
+    type Output = ResultOf<S, Req>;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = match self.project().call.project() {
-            AnyCallProjection::Retry { call } => call.poll(cx),
-            AnyCallProjection::Hedge { call } => call.poll(cx),
-        };
-        result.map(|result| result.or_else(error::from_call))
+        let mut state = self.project().state;
+        if let StateProjection::First { mut attempt, start, service } = state.as_mut().project() {
+            let result = ready!(attempt.as_mut().poll(cx));
+            if let (Ok(response), Some(call)) = (&result, &*start)
+                && call.succeeds(response)
+            {
+                state.set(State::Done);
+                return Poll::Ready(match result {
+                    Ok(response) => Ok(response.pass()),
+                    Err(_) => unreachable!("it was a response"),
+                });
+            }
+            let pending_since = attempt.pending_since();
+            let (start, service) = start.take().zip(service.take()).expect("set until here");
+            let call = AnyCall::resume(start, service, result, pending_since);
+            state.set(State::Call { call });
+        }
+        poll_call(state, cx)
     }
+}
+
+/// Polls a call after its first attempt.
+#[cold]
+fn poll_call<S, Req, X>(
+    state: Pin<&mut State<S, Req, X>>,
+    cx: &mut Context<'_>,
+) -> Poll<ResultOf<S, Req>>
+where
+    S: Service<Req, Response: HttpResponse> + Clone,
+    Req: HttpRequest,
+    X: AsStdError<S::Error>,
+{
+    let StateProjection::Call { call } = state.project() else { panic!("polled after completion") };
+    let result = match call {
+        AnyCall::Retry(call) => call.as_mut().poll(cx),
+        AnyCall::Hedge(call) => call.as_mut().poll(cx),
+    };
+    result.map(|result| result.or_else(error::from_call))
 }
 
 impl<S, Req, X> fmt::Debug for ResponseFuture<S, Req, X>
 where
     S: Service<Req, Response: HttpResponse>,
+    Req: HttpRequest,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()

@@ -10,8 +10,10 @@ use redial::throttle::{KeyedBudgets, RetryBudget};
 use redial::{Hedged, Policy};
 use tower_layer::Layer;
 
+use crate::call::Facts;
 use crate::policy::{self, HttpPolicy, STANDARD};
-use crate::rules::Rules;
+use crate::request::HttpRequest;
+use crate::rules::{Rules, is_safe};
 use crate::service::RetryService;
 use crate::service_error::{BoxErrors, StdErrors};
 
@@ -31,6 +33,21 @@ pub(crate) struct Settings {
     pub(crate) make_key: Option<Arc<MakeKey>>,
 }
 
+impl Settings {
+    /// Whether a request is hedged, unless its options say otherwise.
+    pub(crate) fn hedges(&self, request: &impl HttpRequest, facts: &Facts) -> bool {
+        self.hedged.is_some() && facts.idempotent && is_safe(request.method())
+    }
+
+    /// Adds the number of the attempt, if it is wanted.
+    #[inline(always)]
+    pub(crate) fn number_attempt(&self, request: &mut impl HttpRequest, number: u32) {
+        if let Some(name) = &self.attempt_header {
+            request.headers_mut().insert(name, HeaderValue::from(number));
+        }
+    }
+}
+
 /// A function that makes an idempotency key.
 type MakeKey = dyn Fn() -> HeaderValue + Send + Sync;
 
@@ -41,6 +58,18 @@ pub(crate) enum Budgets {
     Shared(Arc<RetryBudget>),
     /// The throttle of the policy.
     OfPolicy,
+}
+
+impl Budgets {
+    /// The budget of a request to this host, if it is not the throttle of its policy.
+    #[inline(always)]
+    pub(crate) fn of_host(&self, host: &str) -> Option<Arc<RetryBudget>> {
+        match self {
+            Budgets::PerHost(budgets) => Some(budgets.get(host)),
+            Budgets::Shared(budget) => Some(budget.clone()),
+            Budgets::OfPolicy => None,
+        }
+    }
 }
 
 /// Retries or hedges the requests of an HTTP service.

@@ -116,6 +116,7 @@ mod response;
 mod response_body;
 mod retry_after;
 mod rules;
+mod saved_headers;
 mod service;
 mod service_error;
 mod transport;
@@ -133,7 +134,7 @@ pub use service::RetryService;
 
 /// Types that appear in signatures. Programs rarely name them.
 pub mod parts {
-    pub use crate::request::{CloneBody, HttpRequest};
+    pub use crate::request::{CloneBody, HttpRequest, SavedRequest};
     pub use crate::response::{DrainResponse, HttpResponse, ResponseHead};
     pub use crate::response_body::{DRAIN_BYTES_MAX, DRAIN_TIME_MAX, ResponseBody};
     pub use crate::service_error::{AsStdError, BoxErrors, StdErrors};

@@ -9,7 +9,8 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 use tower_service::Service;
 
-use crate::future::ResponseFuture;
+use crate::call::CallStart;
+use crate::future::{FirstAttempt, ResponseFuture};
 use crate::layer::RetryLayer;
 use crate::options::RequestOptions;
 use crate::service_error::StdErrors;
@@ -48,27 +49,46 @@ impl RetryMiddleware {
     }
 }
 
-#[async_trait::async_trait]
 impl Middleware for RetryMiddleware {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let options = extensions.get::<RequestOptions>().cloned();
-        let shared =
-            Arc::new(AttemptExtensions { original: extensions.clone(), last: Mutex::new(None) });
-        let service = NextService { next, extensions: shared.clone() };
+    // What `#[async_trait]` makes of an `async fn`, without the request in the future more than once.
+    fn handle<'life0, 'life1, 'life2, 'async_trait>(
+        &'life0 self,
+        mut request: Request,
+        extensions: &'life1 mut Extensions,
+        next: Next<'life2>,
+    ) -> ResultFuture<'async_trait>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        'life2: 'async_trait,
+    {
         let settings = &self.layer.settings;
-        let call = ResponseFuture::<_, _, StdErrors>::start(settings, service, request, options);
-        let result = call.await;
-        if let Some(last) = shared.last.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            *extensions = last;
-        }
-        result.map_err(into_error)
+        let options = extensions.get::<RequestOptions>().cloned();
+        let original = extensions.clone();
+        let Some(start) = CallStart::new(settings, &mut request, options.as_ref()) else {
+            let mut service = NextService::new(next, original);
+            let call = Call::start(settings, &mut service, request, options);
+            return service.run(call, extensions);
+        };
+        Box::pin(async move {
+            let mut first = FirstAttempt::new(next.clone().run(request, extensions));
+            let result = Pin::new(&mut first).await;
+            let pending_since = first.pending_since();
+            drop(first);
+            match result {
+                Ok(response) if start.succeeds(&response) => Ok(response),
+                result => {
+                    let service = NextService::new(next, original);
+                    let call = Call::resume(start, service.clone(), result, pending_since);
+                    service.run(call, extensions).await
+                }
+            }
+        })
     }
 }
+
+type ResultFuture<'a> = Pin<Box<dyn Future<Output = Result<Response>> + Send + 'a>>;
+type Call<'a> = ResponseFuture<NextService<'a>, Request, StdErrors>;
 
 /// The error as callers of reqwest-middleware expect it.
 fn into_error(error: crate::Error<Error>) -> Error {
@@ -91,10 +111,33 @@ struct NextService<'a> {
     extensions: Arc<AttemptExtensions>,
 }
 
+impl<'a> NextService<'a> {
+    fn new(next: Next<'a>, original: Extensions) -> Self {
+        let extensions = AttemptExtensions { original, last: Mutex::new(None) };
+        NextService { next, extensions: Arc::new(extensions) }
+    }
+
+    /// Runs a call of this service, which returns the extensions of the last attempt that ended. In a box:
+    /// most requests succeed with their first attempt.
+    fn run<'e>(self, call: Call<'a>, extensions: &'e mut Extensions) -> ResultFuture<'e>
+    where
+        'a: 'e,
+    {
+        Box::pin(async move {
+            let result = call.await;
+            let last = &self.extensions.last;
+            if let Some(last) = last.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                *extensions = last;
+            }
+            result.map_err(into_error)
+        })
+    }
+}
+
 impl<'a> Service<Request> for NextService<'a> {
     type Response = Response;
     type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response>> + Send + 'a>>;
+    type Future = ResultFuture<'a>;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<()>> {
         Poll::Ready(Ok(()))

@@ -1,15 +1,19 @@
 //! Requests, and copies of them for further attempts (decision H4).
 
 use bytes::{Buf, Bytes};
-use http::{HeaderMap, Method, Request};
+use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{Either, Empty, Full, StreamBody};
 
 use crate::options::RequestOptions;
+use crate::saved_headers::SavedHeaders;
 
 /// A request that the layer can send more than once: `http::Request`, and `reqwest::Request` with the
 /// feature `reqwest`.
 pub trait HttpRequest: Sized {
+    /// What is kept of a request while an attempt runs, for the next attempt.
+    type Saved;
+
     /// The method.
     fn method(&self) -> &Method;
     /// The host and port; empty if the request has none.
@@ -20,9 +24,12 @@ pub trait HttpRequest: Sized {
     fn headers_mut(&mut self) -> &mut HeaderMap;
     /// The options of this request.
     fn options(&self) -> Option<&RequestOptions>;
-    /// A copy for the next attempt; `None` if the body can be sent only once. `options` are those of the
-    /// request, or those that came with it.
-    fn try_copy(&self, options: Option<&RequestOptions>) -> Option<Self>;
+    /// Copies what the next attempt needs; `None` if the body can be sent only once. `options` are those of
+    /// the request, or those that came with it. It takes the request by mutable reference because some
+    /// bodies have to be taken apart to be shared.
+    fn save(&mut self, options: Option<&RequestOptions>) -> Option<Self::Saved>;
+    /// The request of the next attempt.
+    fn restore(saved: Self::Saved) -> Self;
 }
 
 /// A body that can be sent again.
@@ -89,6 +96,8 @@ impl<L: CloneBody, R: CloneBody> CloneBody for Either<L, R> {
 }
 
 impl<B: CloneBody + 'static> HttpRequest for Request<B> {
+    type Saved = SavedRequest<B>;
+
     fn method(&self) -> &Method {
         self.method()
     }
@@ -119,17 +128,40 @@ impl<B: CloneBody + 'static> HttpRequest for Request<B> {
         self.extensions().get()
     }
 
-    fn try_copy(&self, options: Option<&RequestOptions>) -> Option<Self> {
+    #[inline(always)]
+    fn save(&mut self, options: Option<&RequestOptions>) -> Option<SavedRequest<B>> {
         let made = options.and_then(RequestOptions::new_body);
-        let body = made.or_else(|| self.body().clone_body())?;
-        let mut copy = Request::new(body);
-        *copy.method_mut() = self.method().clone();
-        *copy.uri_mut() = self.uri().clone();
-        *copy.version_mut() = self.version();
-        *copy.headers_mut() = self.headers().clone();
-        *copy.extensions_mut() = self.extensions().clone();
-        Some(copy)
+        Some(SavedRequest {
+            body: made.or_else(|| self.body().clone_body())?,
+            method: self.method().clone(),
+            uri: self.uri().clone(),
+            version: self.version(),
+            headers: SavedHeaders::of(self.headers()),
+            extensions: self.extensions().clone(),
+        })
     }
+
+    fn restore(saved: SavedRequest<B>) -> Self {
+        let SavedRequest { body, method, uri, version, headers, extensions } = saved;
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.version_mut() = version;
+        *request.headers_mut() = headers.restore();
+        *request.extensions_mut() = extensions;
+        request
+    }
+}
+
+/// What is kept of an `http::Request`; see [`HttpRequest::Saved`].
+#[derive(Debug)]
+pub struct SavedRequest<B> {
+    body: B,
+    method: Method,
+    uri: Uri,
+    version: Version,
+    headers: SavedHeaders,
+    extensions: Extensions,
 }
 
 #[cfg(test)]
@@ -150,14 +182,14 @@ mod tests {
     // Decision H4.
     #[test]
     fn request_copy_has_everything_of_the_original() {
-        let request = Request::put("http://example.com/x?y=1")
+        let mut request = Request::put("http://example.com/x?y=1")
             .version(http::Version::HTTP_2)
             .header("x-a", "1")
             .header("x-a", "2")
             .extension(7u32)
             .body(Full::new(Bytes::from("body")))
             .unwrap();
-        let copy = request.try_copy(None).unwrap();
+        let copy = Request::restore(request.save(None).unwrap());
         assert_eq!(
             (copy.method(), copy.uri(), copy.version()),
             (request.method(), request.uri(), request.version())
@@ -170,12 +202,12 @@ mod tests {
     #[test]
     fn request_with_a_stream_is_copied_only_by_its_factory() {
         let body = || Full::new(Bytes::from("body")).boxed();
-        let request = Request::put("http://example.com").body(body()).unwrap();
-        assert!(request.try_copy(None).is_none());
+        let mut request = Request::put("http://example.com").body(body()).unwrap();
+        assert!(request.save(None).is_none());
         let options = RequestOptions::new().body_factory(body);
-        assert!(request.try_copy(Some(&options)).is_some());
+        assert!(request.save(Some(&options)).is_some());
         let wrong = RequestOptions::new().body_factory(String::new);
-        assert!(request.try_copy(Some(&wrong)).is_none());
+        assert!(request.save(Some(&wrong)).is_none());
     }
 
     #[test]

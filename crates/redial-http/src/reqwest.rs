@@ -26,6 +26,7 @@ mod request;
 mod response;
 mod send;
 
+pub use request::SavedRequest;
 pub use response::DrainReqwestResponse;
 pub use send::{SendFuture, SendWith};
 

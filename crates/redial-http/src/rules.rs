@@ -179,6 +179,11 @@ impl Rules {
         self.methods.contains(method)
     }
 
+    /// Whether a conflict is retried if the request has a key.
+    pub(crate) const fn retries_conflicts(&self) -> bool {
+        self.retries_conflicts
+    }
+
     /// Whether a function classifies outcomes, which needs the head of the request.
     pub(crate) fn has_hook(&self) -> bool {
         self.hook.is_some()

@@ -1,6 +1,5 @@
 //! The service: starts a call for each request.
 
-use std::mem;
 use std::task::{Context, Poll};
 
 use redial::{Report, StopReason};
@@ -16,8 +15,9 @@ use crate::service_error::{AsStdError, StdErrors};
 
 /// A service that retries or hedges the requests of another one; [`RetryLayer`] makes it.
 ///
-/// `poll_ready` is passed through: the service that is ready makes the first attempt. A retry runs on a
-/// clone of the service, and waits until that is ready.
+/// `poll_ready` is passed through: the service that is ready makes the first attempt. It is called at once,
+/// or, if the request has a deadline, an attempt timeout, hedges or options, when the future is polled. A
+/// retry runs on a clone of the service, and waits until that is ready.
 #[derive(Debug)]
 pub struct RetryService<S, X = StdErrors> {
     inner: S,
@@ -53,17 +53,7 @@ impl<S, X> RetryService<S, X> {
         Req: HttpRequest,
         X: AsStdError<S::Error>,
     {
-        let ready = self.take_ready();
-        ResponseFuture::start(&self.layer.settings, ready, request, Some(options))
-    }
-
-    /// The service that was polled for readiness; its clone, which stays, may not be ready.
-    fn take_ready(&mut self) -> S
-    where
-        S: Clone,
-    {
-        let clone = self.inner.clone();
-        mem::replace(&mut self.inner, clone)
+        ResponseFuture::start(&self.layer.settings, &mut self.inner, request, Some(options))
     }
 }
 
@@ -93,7 +83,6 @@ where
 
     #[inline]
     fn call(&mut self, request: Req) -> Self::Future {
-        let ready = self.take_ready();
-        ResponseFuture::start(&self.layer.settings, ready, request, None)
+        ResponseFuture::start(&self.layer.settings, &mut self.inner, request, None)
     }
 }

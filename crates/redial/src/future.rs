@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
-use redial_core::StopReason;
+use redial_core::{Ns, StopReason};
 
 use crate::attempt::Operation;
 use crate::classify::Classify;
@@ -174,6 +174,22 @@ impl<'p, C, G: OriginKind, O, A, T, E, S: Sleeper, R> Retrying<'p, C, G, O, A, T
         let phase = PhaseCell::new(phase);
         let call = CallState { phase, last, hedges, origin, operation, classify, sleeper };
         Retrying { attempt: None, call, output: PhantomData }
+    }
+
+    /// A call without options whose first attempt was started by the caller.
+    pub(crate) fn resumed(
+        origin: G,
+        operation: O,
+        classify: C,
+        sleeper: S,
+        first: A,
+        start: Ns,
+    ) -> Self {
+        let mut retrying = Retrying::new(origin, operation, classify, sleeper, None);
+        retrying.attempt = Some(first);
+        let phase = CallPhase::Plain(PlainCall::Immediate { attempts: 1, start });
+        retrying.call.phase = PhaseCell::new(phase);
+        retrying
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redial_core::throttle::{Bucket, RetryBudget};
-use redial_core::{Cost, Ns, Withdrawal};
+use redial_core::{Cost, NEVER, Ns, Withdrawal};
 
 use crate::attempt::{Answer, Async, Operation};
 use crate::classify::CallWhenToSayWhichErrorsAreRetried;
@@ -154,3 +154,23 @@ owned!(OwnedPolicy, Policy, std::convert::identity, no_hedges);
 owned!(OwnedHedged, Hedged, |hedged: Hedged| hedged.0, hedges);
 
 impl Sequential<'_> for OwnedPolicy {}
+
+/// For an adapter that runs the first attempt itself and starts a call only if that fails, with
+/// [`Retry::resume`](crate::Retry::resume).
+impl OwnedPolicy {
+    /// Whether a call of this policy does nothing before its first attempt has ended: it has no timer and
+    /// reads no clock, and nothing observes its events.
+    #[doc(hidden)]
+    #[inline]
+    #[must_use]
+    pub fn starts_after_first_attempt(&self) -> bool {
+        let policy = &*self.0.policy;
+        policy.core.first_wake_after() == NEVER && !policy.needs_clock() && !crate::is_observed()
+    }
+
+    /// Reports a call that succeeded with its first attempt.
+    #[doc(hidden)]
+    pub fn succeeded(&self) {
+        Origin::succeeded(self);
+    }
+}

@@ -5,8 +5,8 @@ use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use redial_core::LatencyEstimator;
 use redial_core::throttle::CallSite;
+use redial_core::{LatencyEstimator, Ns};
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::classify::{
@@ -15,6 +15,7 @@ use crate::classify::{
 use crate::error_hook::{Hooked, Notify, RecordErrors};
 use crate::future::{CallResult, Output, Retrying, Value, WithReport};
 use crate::options::{Options, call_log_option, call_options, retry_options};
+use crate::plain::UNKNOWN;
 use crate::policy::{Hedged, Origin, Sequential, Site};
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
@@ -499,5 +500,24 @@ where
     fn into_future(self) -> Self::IntoFuture {
         let Retry { origin, operation, classify, sleeper, options, .. } = self;
         Retrying::new(origin, operation, classify, sleeper, options)
+    }
+}
+
+impl<'p, C, G, O, A, T, E, S, R> Retry<'p, C, G, O, Async, S, R>
+where
+    O: Operation<Answer = A>,
+    A: Future<Output = Result<T, E>>,
+    C: Classify<T, E>,
+    S: Sleeper,
+    G: Origin<'p>,
+    R: Output<T>,
+{
+    /// The call after its first attempt, which the caller has started: its future is polled, not started
+    /// again. `start` is when the attempt was first pending, if that is known. The call has no options.
+    #[doc(hidden)]
+    pub fn resume(self, first: A, start: Option<Ns>) -> Retrying<'p, C, G, O, A, T, E, S, R> {
+        let Retry { origin, operation, classify, sleeper, options, .. } = self;
+        assert!(options.is_none(), "options apply from the start of a call");
+        Retrying::resumed(origin, operation, classify, sleeper, first, start.unwrap_or(UNKNOWN))
     }
 }

@@ -337,6 +337,13 @@ pub(crate) const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "aws-minio",
+        why: "redial-aws retries calls of MinIO's S3 server through injected faults",
+        when: When::Long,
+        needs: &[languages::GO],
+        lines: aws::minio,
+    },
+    Step {
         name: "generated",
         why: "the checked-in generated code matches the proto files",
         when: When::Long,

@@ -12,7 +12,10 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Config, Credentials, Re
 use aws_smithy_runtime_api::client::http::{
     HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
 };
+use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
+use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::retries::classifiers::{ClassifyRetry, RetryAction};
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 use redial::throttle::RetryBudget;
@@ -26,7 +29,35 @@ const CALLS: u64 = 1_000;
 static BUDGET: RetryBudget = RetryBudget::standard();
 static POLICY: Policy = Policy::exponential(ms(50)).throttle(Throttle::budget(&BUDGET)).build();
 
-const CASES: [&str; 4] = ["retries off", "standard mode", "redial, aws_2026", "redial, budget"];
+const CASES: [&str; 6] = [
+    "retries off",
+    "standard mode",
+    "standard mode, empty interceptor",
+    "standard mode, empty interceptor and classifier",
+    "redial, aws_2026",
+    "redial, budget",
+];
+
+/// Does nothing in every hook: what the SDK itself spends on one more interceptor and classifier.
+#[derive(Debug)]
+struct Empty;
+
+#[dyn_dispatch_hint]
+impl Intercept for Empty {
+    fn name(&self) -> &'static str {
+        "Empty"
+    }
+}
+
+impl ClassifyRetry for Empty {
+    fn classify_retry(&self, _context: &InterceptorContext) -> RetryAction {
+        RetryAction::NoActionIndicated
+    }
+
+    fn name(&self) -> &'static str {
+        "Empty"
+    }
+}
 
 #[derive(Debug)]
 struct Answers;
@@ -52,6 +83,13 @@ fn client(case: &str) -> Client {
     let config = match case {
         "retries off" => config().retry_config(RetryConfig::disabled()),
         "standard mode" => config().retry_config(RetryConfig::standard()),
+        "standard mode, empty interceptor" => {
+            config().retry_config(RetryConfig::standard()).interceptor(Empty)
+        }
+        "standard mode, empty interceptor and classifier" => config()
+            .retry_config(RetryConfig::standard())
+            .interceptor(Empty)
+            .retry_classifier(Empty),
         "redial, aws_2026" => with_retries!(config(), RetryInterceptor::aws_2026()),
         "redial, budget" => {
             with_retries!(config(), RetryInterceptor::new(POLICY.clone()).expect("it fits"))

@@ -6,8 +6,11 @@ use aws_smithy_http_client::Builder as HttpBuilder;
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use redial_aws::{RetryInterceptor, with_retries};
 
+pub(crate) const KEY: &str = "access-key";
+pub(crate) const SECRET: &str = "secret-access-key";
+
 pub(crate) fn credentials() -> Credentials {
-    Credentials::new("key", "secret", None, None, "test")
+    Credentials::new(KEY, SECRET, None, None, "test")
 }
 
 /// A plain HTTP client without TLS.

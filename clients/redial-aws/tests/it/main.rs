@@ -7,6 +7,7 @@ mod around;
 mod bucket;
 mod client;
 mod clients;
+mod connector;
 mod s3;
 mod scenarios;
 mod scripted;

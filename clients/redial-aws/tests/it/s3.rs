@@ -1,7 +1,12 @@
 //! Goal: retries of S3 operations against a real server, through failures of the connection. Method: s3s-fs on
-//! a loopback socket in this process, behind the fault proxy, in real time.
+//! a loopback socket in this process, behind the fault proxy, in real time. `cargo xtask test aws-minio` runs
+//! the same tests against `MinIO`.
 
-use std::time::Duration;
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::RequestChecksumCalculation;
@@ -25,11 +30,55 @@ use tokio::net::TcpListener;
 
 use crate::clients;
 
+/// The program of MinIO; if it is set, it is the server in place of s3s-fs.
+const MINIO: &str = "REDIAL_MINIO";
+
+/// How long MinIO may take to start on a busy machine.
+const START_MAX: Duration = Duration::from_secs(60);
+
 /// A real S3 server with a bucket, and a proxy before it.
 struct Server {
     proxy: Handle,
     client: Client,
+    _minio: Option<Minio>,
     _folder: TempDir,
+}
+
+/// A process of MinIO; dropping it ends the process.
+struct Minio(Child);
+
+impl Drop for Minio {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Minio {
+    async fn start(program: &OsStr, folder: &Path) -> (SocketAddr, Self) {
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (address, console) = (free(), free());
+        let process = Command::new(program)
+            .args(["server", "--address", &address.to_string()])
+            .args(["--console-address", &console.to_string()])
+            .arg(folder.join("data"))
+            .env("HOME", folder)
+            .env("MINIO_ROOT_USER", clients::KEY)
+            .env("MINIO_ROOT_PASSWORD", clients::SECRET)
+            .env("MINIO_UPDATE", "off")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("MinIO runs");
+        let mut minio = Minio(process);
+        let began = Instant::now();
+        while tokio::net::TcpStream::connect(address).await.is_err() {
+            assert!(minio.0.try_wait().unwrap().is_none(), "MinIO ended");
+            assert!(began.elapsed() < START_MAX, "MinIO does not answer");
+            tokio::time::sleep(ms(50)).await;
+        }
+        (address, minio)
+    }
 }
 
 fn quick(attempts: u32) -> RetryInterceptor {
@@ -37,10 +86,10 @@ fn quick(attempts: u32) -> RetryInterceptor {
     RetryInterceptor::new(policy).unwrap()
 }
 
-async fn server(retries: RetryInterceptor) -> Server {
-    let folder = tempfile::tempdir().unwrap();
-    let mut service = S3ServiceBuilder::new(FileSystem::new(folder.path()).unwrap());
-    service.set_auth(SimpleAuth::from_single("key", "secret"));
+/// Serves the S3 protocol with a folder.
+async fn s3s_fs(folder: &Path) -> SocketAddr {
+    let mut service = S3ServiceBuilder::new(FileSystem::new(folder).unwrap());
+    service.set_auth(SimpleAuth::from_single(clients::KEY, clients::SECRET));
     let service = service.build();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -54,14 +103,35 @@ async fn server(retries: RetryInterceptor) -> Server {
             });
         }
     });
+    address
+}
+
+/// Creates the bucket, not through the proxy. MinIO answers 503 until it is initialized.
+async fn create_bucket(server: SocketAddr) {
+    let policy = Policy::constant(ms(50)).unlimited().deadline(START_MAX);
+    let retries = RetryInterceptor::new(policy.throttle(Throttle::none()).build()).unwrap();
+    let config = with_retries!(clients::s3(&format!("http://{server}")), retries);
+    let client = Client::from_conf(config.build());
+    client.create_bucket().bucket("shop").send().await.unwrap();
+}
+
+async fn server(retries: RetryInterceptor) -> Server {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, minio) = match std::env::var_os(MINIO) {
+        Some(program) => {
+            let (address, minio) = Minio::start(&program, folder.path()).await;
+            (address, Some(minio))
+        }
+        None => (s3s_fs(folder.path()).await, None),
+    };
     let proxy = Proxy::http(address).listen("127.0.0.1:0").await.unwrap();
     let config = with_retries!(clients::s3(&proxy.url()), retries)
         // Plain HTTP: the SDK sends checksums of streams only with TLS.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(s(10)).build());
     let client = Client::from_conf(config.build());
-    client.create_bucket().bucket("shop").send().await.unwrap();
-    Server { proxy, client, _folder: folder }
+    create_bucket(address).await;
+    Server { proxy, client, _minio: minio, _folder: folder }
 }
 
 impl Server {
@@ -94,7 +164,7 @@ async fn s3_object_is_stored_and_read_through_faults() {
     let put =
         server.client.put_object().bucket("shop").key("a").body(ByteStream::from_static(b"one"));
     put.send().await.unwrap();
-    assert_eq!(server.count("PUT"), 1 + 4, "the bucket, and four attempts");
+    assert_eq!(server.count("PUT"), 4);
     server.proxy.requests([Fault::close(), Fault::status(503), Fault::status(502)]);
     assert_eq!(server.read("a").await, "one");
     assert_eq!(server.count("GET"), 4);
@@ -181,7 +251,7 @@ async fn s3_slow_answer_is_cut_by_the_attempt_timeout() {
     let retries = RetryInterceptor::new(policy.throttle(Throttle::none()).build()).unwrap();
     let server = server(retries).await;
     server.proxy.requests([Fault::stall(), Fault::pass().delay(s(20))]);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     server.client.list_buckets().send().await.unwrap();
     let took = began.elapsed();
     assert!((ms(600)..s(15)).contains(&took), "two timeouts: {took:?}");

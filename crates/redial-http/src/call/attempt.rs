@@ -36,14 +36,15 @@ pin_project! {
         S: Service<Req>,
         S::Response: HttpResponse,
     {
-        /// The service may not be ready. The request is taken when it is. In a box: only retries have
-        /// this state, and the future of every request would have room for it.
-        NotReady { service: S, request: Option<Box<Req>> },
+        /// The service may not be ready. The request is taken when it is.
+        NotReady { service: S, request: Option<Req> },
         /// The service has been called.
         Called {
             #[pin]
             response: S::Future,
         },
+        /// The attempt has ended.
+        Ended { result: Option<Result<S::Response, S::Error>> },
         /// The body is read.
         Draining { drain: <S::Response as HttpResponse>::Drain },
     }
@@ -59,11 +60,18 @@ where
         service: S,
         request: Req,
     ) -> Self {
-        let state = AttemptState::NotReady { service, request: Some(Box::new(request)) };
+        let state = AttemptState::NotReady { service, request: Some(request) };
         HttpAttempt { number, facts, state }
     }
 
-    #[inline]
+    pub(crate) fn ended(
+        number: u32,
+        facts: Option<(Arc<Settings>, Facts)>,
+        result: Result<S::Response, S::Error>,
+    ) -> Self {
+        HttpAttempt { number, facts, state: AttemptState::Ended { result: Some(result) } }
+    }
+
     pub(crate) fn called(
         number: u32,
         facts: Option<(Arc<Settings>, Facts)>,
@@ -74,7 +82,6 @@ where
 }
 
 /// Whether the response will be abandoned if a retry is possible.
-#[inline]
 fn is_drained(facts: Option<&(Arc<Settings>, Facts)>, response: &impl HttpResponse) -> bool {
     let Some((settings, facts)) = facts else { return false };
     let directive = facts.classify_response(settings, response.status(), response.headers());
@@ -87,7 +94,6 @@ where
 {
     type Output = Result<Answered<<S::Response as HttpResponse>::Output>, S::Error>;
 
-    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let attempt = *this.number;
@@ -96,10 +102,13 @@ where
                 AttemptStateProjection::NotReady { service, request } => {
                     ready!(service.poll_ready(cx))?;
                     let request = request.take().expect("the request is sent once");
-                    AttemptState::Called { response: service.call(*request) }
+                    AttemptState::Called { response: service.call(request) }
                 }
                 AttemptStateProjection::Called { response } => {
-                    let response = ready!(response.poll(cx))?;
+                    AttemptState::Ended { result: Some(ready!(response.poll(cx))) }
+                }
+                AttemptStateProjection::Ended { result } => {
+                    let response = result.take().expect("polled after completion")?;
                     if !is_drained(this.facts.as_ref(), &response) {
                         let response = response.pass();
                         return Poll::Ready(Ok(Answered { response, attempt }));

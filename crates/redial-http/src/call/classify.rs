@@ -9,10 +9,13 @@ use http::{HeaderMap, StatusCode};
 use redial::Directive;
 use redial::classify::ClassifyRule;
 
-use crate::call::Answered;
+use crate::call::{Answered, HttpOperation};
 use crate::layer::Settings;
+use crate::options::RequestOptions;
+use crate::policy::HttpPolicy;
+use crate::request::HttpRequest;
 use crate::response::ResponseHead;
-use crate::rules::{Hints, Outcome, RequestHead};
+use crate::rules::{Hints, IDEMPOTENCY_KEY, Outcome, RequestHead};
 use crate::service_error::AsStdError;
 use crate::transport;
 
@@ -20,13 +23,54 @@ use crate::transport;
 #[derive(Clone)]
 pub(crate) struct Facts {
     pub(crate) idempotent: bool,
+    /// Whether it has an idempotency key, where that matters.
     pub(crate) has_key: bool,
+    /// Whether the layer may make the request idempotent with a key.
+    takes_key: bool,
     pub(crate) hints: Hints,
     /// Only for a hook.
     pub(crate) head: Option<Arc<RequestHead>>,
 }
 
 impl Facts {
+    /// The facts of a request, without an idempotency key of the layer and without its head.
+    #[inline(always)]
+    pub(crate) fn of(
+        settings: &Settings,
+        request: &impl HttpRequest,
+        policy: &HttpPolicy,
+        options: Option<&RequestOptions>,
+    ) -> Self {
+        let stated = options.and_then(|options| options.idempotent);
+        let by_method = settings.rules.is_idempotent(request.method());
+        // Whether an idempotent request has a key matters only for a conflict.
+        let has_key = (!by_method || settings.rules.retries_conflicts())
+            && request.headers().contains_key(IDEMPOTENCY_KEY);
+        Facts {
+            idempotent: stated.unwrap_or(by_method || has_key),
+            has_key,
+            takes_key: stated != Some(false),
+            hints: Hints {
+                ignored: options.is_some_and(|options| options.ignores_retry_after),
+                clamp: policy.clamp,
+            },
+            head: None,
+        }
+    }
+
+    /// Adds an idempotency key if the layer has them and the request needs one.
+    #[inline(always)]
+    pub(crate) fn add_key(&mut self, settings: &Settings, request: &mut impl HttpRequest) {
+        if let Some(make_key) = &settings.make_key
+            && !self.idempotent
+            && self.takes_key
+        {
+            request.headers_mut().insert(IDEMPOTENCY_KEY, make_key());
+            (self.idempotent, self.has_key) = (true, true);
+        }
+    }
+
+    #[inline]
     pub(crate) fn classify_response(
         &self,
         settings: &Settings,
@@ -51,16 +95,22 @@ impl Facts {
 
 /// Classifies the outcomes of one call. `X` states how an error of the service is inspected.
 pub(crate) struct ClassifyOutcome<X> {
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) facts: Facts,
-    pub(crate) errors: PhantomData<fn() -> X>,
+    settings: Arc<Settings>,
+    facts: Facts,
+    errors: PhantomData<fn() -> X>,
+}
+
+impl<X> ClassifyOutcome<X> {
+    pub(crate) fn of<S, Req: HttpRequest>(operation: &HttpOperation<S, Req>) -> Self {
+        let (settings, facts) = (operation.settings.clone(), operation.facts.clone());
+        ClassifyOutcome { settings, facts, errors: PhantomData }
+    }
 }
 
 impl<X, T: ResponseHead, E> ClassifyRule<Answered<T>, E> for ClassifyOutcome<X>
 where
     X: AsStdError<E>,
 {
-    #[inline]
     fn classify(&mut self, result: &Result<Answered<T>, E>) -> Option<Directive> {
         Some(match result {
             Ok(Answered { response, .. }) => {

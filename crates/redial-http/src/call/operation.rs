@@ -4,9 +4,9 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use http::HeaderValue;
 use redial::Attempt;
 use redial::parts::Operation;
+use redial::rules::Rules;
 use tower_service::Service;
 
 use crate::call::{Facts, HttpAttempt};
@@ -16,55 +16,88 @@ use crate::request::HttpRequest;
 use crate::response::HttpResponse;
 
 /// Starts the attempts of a call.
-pub(crate) struct HttpOperation<S, Req> {
+pub(crate) struct HttpOperation<S, Req: HttpRequest> {
     pub(crate) service: S,
     pub(crate) request: RequestState<Req>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) facts: Facts,
     /// Options that came beside the request.
-    pub(crate) options: Option<Box<RequestOptions>>,
+    pub(crate) options: Option<RequestOptions>,
     /// The most attempts that the policy allows.
     pub(crate) attempts_max: u32,
 }
 
 /// The request between attempts.
-pub(crate) enum RequestState<Req> {
+pub(crate) enum RequestState<Req: HttpRequest> {
     /// No attempt has started, and the service is ready.
     Unsent(Req),
-    /// A copy, for the next attempt.
-    Kept(Req),
+    /// What the next attempt needs.
+    Kept(Req::Saved),
     /// The body cannot be sent again: the running attempt is the last.
     Sent,
     /// The policy allows no further attempt, so no copy was made.
     SentLast,
 }
 
+impl<Req: HttpRequest> RequestState<Req> {
+    /// A copy of a request that is sent now, unless this attempt is the last.
+    #[inline(always)]
+    pub(crate) fn keep(request: &mut Req, options: Option<&RequestOptions>, is_last: bool) -> Self {
+        if is_last {
+            return RequestState::SentLast;
+        }
+        match request.save(options) {
+            Some(saved) => RequestState::Kept(saved),
+            None => RequestState::Sent,
+        }
+    }
+}
+
+/// The most attempts of a call; without a bound if they are counted anew after a long attempt.
+pub(crate) fn attempts_max(rules: &Rules) -> u32 {
+    match (rules.attempts, rules.reset_after) {
+        (Some(attempts), None) => attempts,
+        _ => u32::MAX,
+    }
+}
+
 impl<S, Req: HttpRequest> HttpOperation<S, Req> {
     /// The request for this attempt. A copy of the original is kept if there can be another attempt.
-    #[inline]
     fn take_request(&mut self, number: u32) -> Req {
-        let (RequestState::Unsent(mut request) | RequestState::Kept(mut request)) =
-            mem::replace(&mut self.request, RequestState::Sent)
-        else {
-            unreachable!("an attempt of a request that is not replayable")
+        let mut request = match mem::replace(&mut self.request, RequestState::Sent) {
+            RequestState::Unsent(request) => request,
+            RequestState::Kept(saved) => Req::restore(saved),
+            RequestState::Sent | RequestState::SentLast => {
+                unreachable!("an attempt of a request that is not replayable")
+            }
         };
-        let options = self.options.as_deref().or_else(|| request.options());
-        self.request = if number >= self.attempts_max {
-            RequestState::SentLast
-        } else {
-            request.try_copy(options).map_or(RequestState::Sent, RequestState::Kept)
-        };
-        if let Some(name) = &self.settings.attempt_header {
-            request.headers_mut().insert(name, HeaderValue::from(number));
-        }
+        let in_request = if self.options.is_none() { request.options().cloned() } else { None };
+        let options = self.options.as_ref().or(in_request.as_ref());
+        self.request = RequestState::keep(&mut request, options, number >= self.attempts_max);
+        self.settings.number_attempt(&mut request, number);
         request
     }
 }
 
-impl<S, Req> HttpOperation<S, Req> {
+impl<S, Req: HttpRequest> HttpOperation<S, Req> {
     /// Whether the body of a response with a retryable status is read: a retry may follow.
     fn drains(&self) -> bool {
         self.facts.idempotent && matches!(self.request, RequestState::Kept(_))
+    }
+
+    /// The settings and facts of an attempt whose response is read.
+    fn drain_facts(&self) -> Option<(Arc<Settings>, Facts)> {
+        self.drains().then(|| (self.settings.clone(), self.facts.clone()))
+    }
+}
+
+impl<S, Req: HttpRequest> HttpOperation<S, Req>
+where
+    S: Service<Req, Response: HttpResponse>,
+{
+    /// The first attempt, which has ended outside of the call.
+    pub(crate) fn ended_first(&self, result: Result<S::Response, S::Error>) -> HttpAttempt<S, Req> {
+        HttpAttempt::ended(1, self.drain_facts(), result)
     }
 }
 
@@ -83,15 +116,12 @@ where
         }
         let number = attempt.number();
         let request = self.take_request(number);
-        let facts = self.drains().then(|| (self.settings.clone(), self.facts.clone()));
-        HttpAttempt::not_ready(number, facts, self.service.clone(), request)
+        HttpAttempt::not_ready(number, self.drain_facts(), self.service.clone(), request)
     }
 
-    #[inline]
     fn start_first(&mut self) -> Self::Answer {
         let request = self.take_request(1);
-        let facts = self.drains().then(|| (self.settings.clone(), self.facts.clone()));
-        HttpAttempt::called(1, facts, self.service.call(request))
+        HttpAttempt::called(1, self.drain_facts(), self.service.call(request))
     }
 
     #[inline]
@@ -105,7 +135,7 @@ where
     }
 }
 
-impl<S, Req> fmt::Debug for HttpOperation<S, Req> {
+impl<S, Req: HttpRequest> fmt::Debug for HttpOperation<S, Req> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpOperation").finish_non_exhaustive()
     }

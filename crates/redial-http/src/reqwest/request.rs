@@ -1,13 +1,22 @@
 //! `reqwest::Request` as a request of the layer.
 
-use http::{HeaderMap, Method};
-use reqwest::Request;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Version};
+use http_body::Body as _;
+use reqwest::{Body, Request, Url};
 use url::Position;
 
 use crate::options::RequestOptions;
 use crate::request::HttpRequest;
+use crate::saved_headers::SavedHeaders;
 
 impl HttpRequest for Request {
+    type Saved = SavedRequest;
+
     fn method(&self) -> &Method {
         self.method()
     }
@@ -29,20 +38,61 @@ impl HttpRequest for Request {
         None
     }
 
-    fn try_copy(&self, options: Option<&RequestOptions>) -> Option<Self> {
-        let made = options.and_then(RequestOptions::new_body);
-        if made.is_none() && self.body().is_some() {
-            return self.try_clone();
+    #[inline(always)]
+    fn save(&mut self, options: Option<&RequestOptions>) -> Option<SavedRequest> {
+        let body = match options.and_then(RequestOptions::new_body) {
+            None if self.body().is_some() => Some(share_body(self.body_mut())?),
+            made => made,
+        };
+        Some(SavedRequest {
+            body,
+            method: self.method().clone(),
+            url: self.url().clone(),
+            version: self.version(),
+            headers: SavedHeaders::of(self.headers()),
+            timeout: self.timeout().copied(),
+        })
+    }
+
+    fn restore(saved: SavedRequest) -> Self {
+        let SavedRequest { body, method, url, version, headers, timeout } = saved;
+        let mut request = Request::new(method, url);
+        *request.headers_mut() = headers.restore();
+        *request.version_mut() = version;
+        *request.body_mut() = body;
+        if let Some(timeout) = timeout {
+            *request.timeout_mut() = Some(timeout);
         }
-        // `try_clone` allocates a map for the timeout even if there is none.
-        let mut copy = Request::new(self.method().clone(), self.url().clone());
-        *copy.headers_mut() = self.headers().clone();
-        *copy.version_mut() = self.version();
-        *copy.body_mut() = made;
-        if let Some(timeout) = self.timeout() {
-            *copy.timeout_mut() = Some(*timeout);
+        request
+    }
+}
+
+/// What is kept of a `reqwest::Request`; see [`HttpRequest::Saved`].
+#[derive(Debug)]
+pub struct SavedRequest {
+    body: Option<Body>,
+    method: Method,
+    url: Url,
+    version: Version,
+    headers: SavedHeaders,
+    timeout: Option<Duration>,
+}
+
+/// Another body with the same bytes; `None` if the body is a stream. A body of reqwest can be cloned only
+/// with its whole request, so it is taken apart and made anew from its bytes, which both share.
+fn share_body(body: &mut Option<Body>) -> Option<Body> {
+    let in_memory = body.as_ref()?.as_bytes()?;
+    if in_memory.is_empty() {
+        return Some(Body::from(Bytes::new()));
+    }
+    let mut context = Context::from_waker(Waker::noop());
+    match Pin::new(body.as_mut()?).poll_frame(&mut context) {
+        Poll::Ready(Some(Ok(frame))) => {
+            let bytes = frame.into_data().ok()?;
+            *body = Some(Body::from(bytes.clone()));
+            Some(Body::from(bytes))
         }
-        Some(copy)
+        _ => unreachable!("bytes in memory are one frame"),
     }
 }
 
@@ -50,7 +100,6 @@ impl HttpRequest for Request {
 mod tests {
     use super::*;
     use redial::s;
-    use reqwest::Body;
 
     // Decision H4.
     #[test]
@@ -61,27 +110,29 @@ mod tests {
         *request.version_mut() = http::Version::HTTP_10;
         *request.timeout_mut() = Some(s(3));
         *request.body_mut() = Some(Body::from("body"));
-        let copy = request.try_copy(None).unwrap();
+        let copy = Request::restore(request.save(None).unwrap());
         assert_eq!(
             (copy.method(), copy.url(), copy.version()),
             (request.method(), request.url(), request.version())
         );
         assert_eq!((copy.headers(), copy.timeout()), (request.headers(), request.timeout()));
-        assert_eq!(copy.body().unwrap().as_bytes(), Some(&b"body"[..]));
+        for sent in [&request, &copy] {
+            assert_eq!(sent.body().unwrap().as_bytes(), Some(&b"body"[..]));
+        }
         assert_eq!(HttpRequest::host(&copy), "example.com:81");
     }
 
     #[test]
     fn reqwest_copy_of_a_stream_needs_a_factory() {
         let mut request = Request::new(Method::PUT, "http://example.com".parse().unwrap());
-        assert!(request.try_copy(None).unwrap().body().is_none());
+        assert!(request.save(None).unwrap().body.is_none());
         *request.body_mut() =
             Some(Body::wrap(http_body_util::StreamBody::new(tokio_stream::empty::<
                 Result<http_body::Frame<bytes::Bytes>, std::io::Error>,
             >())));
-        assert!(request.try_copy(None).is_none());
+        assert!(request.save(None).is_none() && request.body().is_some());
         let options = RequestOptions::new().body_factory(|| Body::from("made"));
-        let copy = request.try_copy(Some(&options)).unwrap();
+        let copy = Request::restore(request.save(Some(&options)).unwrap());
         assert_eq!(copy.body().unwrap().as_bytes(), Some(&b"made"[..]));
     }
 }

@@ -61,10 +61,10 @@ fn send(
     retries: &RetryLayer,
     options: Option<RequestOptions>,
 ) -> SendFuture {
-    let (client, request) = builder.build_split();
+    let (mut client, request) = builder.build_split();
     let send = match request {
         Ok(request) => {
-            let call = ResponseFuture::start(&retries.settings, client, request, options);
+            let call = ResponseFuture::start(&retries.settings, &mut client, request, options);
             SendState::Call { call }
         }
         Err(error) => {

@@ -8,7 +8,8 @@ use http::{Request, Response};
 use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use redial::BoxError;
+use redial::throttle::{Bucket, RetryBudget};
+use redial::{BoxError, Policy, Report, ms, s};
 use redial_http::{RetryLayer, RetryService};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
@@ -99,7 +100,7 @@ async fn layer_makes_a_service_that_can_be_named_and_spawned() {
 }
 
 #[tokio::test]
-async fn layer_calls_the_service_only_when_it_is_polled() {
+async fn layer_calls_the_service_that_is_ready_at_once() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counter = calls.clone();
     let mut service = fast().layer(service_fn(move |_: Request<()>| {
@@ -107,7 +108,46 @@ async fn layer_calls_the_service_only_when_it_is_polled() {
         async { Ok::<_, std::io::Error>(Response::new(Empty::<Bytes>::new())) }
     }));
     let call = service.call(Request::new(()));
-    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
     call.await.unwrap();
     assert_eq!(calls.load(Ordering::Relaxed), 1);
+}
+
+/// Answers with these statuses, each after a second.
+fn slow(
+    statuses: &'static [u16],
+) -> impl Service<Request<()>, Response = Response<Empty<Bytes>>, Error = std::io::Error> + Clone {
+    let calls = Arc::new(AtomicUsize::new(0));
+    service_fn(move |_: Request<()>| {
+        let status = statuses[calls.fetch_add(1, Ordering::Relaxed)];
+        async move {
+            tokio::time::sleep(s(1)).await;
+            let response = Response::builder().status(status).body(Empty::new());
+            Ok(response.expect("a response"))
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn layer_report_has_the_time_of_the_first_attempt() {
+    let policy = Policy::constant(ms(10)).build();
+    let mut service = RetryLayer::new(&policy).layer(slow(&[503, 200]));
+    let response = service.call(Request::new(())).await.unwrap();
+    let report = response.extensions().get::<Report>().unwrap();
+    assert!((2000..2020).contains(&report.elapsed.as_millis()), "{report:?}");
+    assert_eq!(report.history.len(), 2);
+    let first = &report.history[0];
+    assert_eq!((first.attempt, first.started.as_millis()), (1, 0), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn layer_success_at_once_pays_into_its_budget() {
+    let budget = Arc::new(RetryBudget::new(10.0, 1.0).with_tokens(8.0, 0));
+    let policy = Policy::constant(ms(10)).build();
+    let shared = RetryLayer::new(&policy).shared_budget(budget.clone());
+    shared.layer(slow(&[200])).call(Request::new(())).await.unwrap();
+    assert_eq!(budget.tokens(0), Some(9.0));
+    let of_policy = RetryLayer::new(&policy.with_budget(budget.clone())).policy_throttle();
+    of_policy.layer(slow(&[404])).call(Request::new(())).await.unwrap();
+    assert_eq!(budget.tokens(0), Some(10.0), "a response that is not retried is a success");
 }
