@@ -87,17 +87,20 @@ impl Details {
     }
 
     /// Writes the text of an error whose last outcome is no error.
+    #[inline(never)]
     fn fmt_without_error(&self, has_value: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = if has_value { "no acceptable value" } else { "no answer" };
         self.fmt(format_args!("{last}"), f)
     }
 
+    #[inline(never)]
     fn debug(&self, last: &dyn fmt::Debug, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Error").field("last", last).field("report", &self.report).finish()
     }
 
     /// The source of an error with this last error. The text of the error begins with that of the strategy,
     /// or else with that of the last error.
+    #[inline(never)]
     fn source<'e>(
         &self,
         last: &'e (dyn std::error::Error + 'static),

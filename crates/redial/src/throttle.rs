@@ -265,6 +265,8 @@ impl Bucket for Handle {
         // Comparisons, the most frequent throttle first, and no jump table.
         if let Handle::CallSite(site) = self {
             site.succeeded(withdrawal);
+        } else if let Handle::Budget(budget) = self {
+            budget.succeeded(withdrawal);
         } else if !matches!(self, Handle::None) {
             self.succeeded_slow(withdrawal);
         }
