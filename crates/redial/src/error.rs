@@ -69,10 +69,11 @@ pub(crate) struct Details {
 
 impl Details {
     /// Writes the text of an error with this last outcome.
-    fn fmt(&self, last: fmt::Arguments<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    #[inline(never)]
+    fn fmt(&self, last: &dyn fmt::Display, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.strategy {
             Some(error) => write!(f, "{error}")?,
-            None => f.write_fmt(last)?,
+            None => write!(f, "{last}")?,
         }
         let Report { attempts, elapsed, elapsed_exact, stop_reason, .. } = &self.report;
         let plural = if *attempts == 1 { "" } else { "s" };
@@ -86,26 +87,9 @@ impl Details {
         }
     }
 
-    /// Writes the text of an error whose last outcome is no error.
-    #[inline(never)]
-    fn fmt_without_error(&self, has_value: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last = if has_value { "no acceptable value" } else { "no answer" };
-        self.fmt(format_args!("{last}"), f)
-    }
-
     #[inline(never)]
     fn debug(&self, last: &dyn fmt::Debug, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Error").field("last", last).field("report", &self.report).finish()
-    }
-
-    /// The source of an error with this last error. The text of the error begins with that of the strategy,
-    /// or else with that of the last error.
-    #[inline(never)]
-    fn source<'e>(
-        &self,
-        last: &'e (dyn std::error::Error + 'static),
-    ) -> Option<&'e (dyn std::error::Error + 'static)> {
-        if self.strategy.is_some() { Some(last) } else { last.source() }
     }
 }
 
@@ -269,13 +253,14 @@ impl<E, V> Error<E, V> {
     }
 }
 
-// `Arguments` and not `&dyn Display`, which would be another vtable for the error type of each call site.
 impl<E: fmt::Display, V> fmt::Display for Error<E, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.last {
-            Some(Last::Error(error)) => self.details.fmt(format_args!("{error}"), f),
-            last => self.details.fmt_without_error(last.is_some(), f),
-        }
+        let last: &dyn fmt::Display = match &self.last {
+            Some(Last::Error(error)) => error,
+            Some(Last::Value(_)) => &"no acceptable value",
+            None => &"no answer",
+        };
+        self.details.fmt(last, f)
     }
 }
 
@@ -292,8 +277,10 @@ impl<E: fmt::Debug, V> fmt::Debug for Error<E, V> {
 
 impl<E: std::error::Error + 'static, V> std::error::Error for Error<E, V> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.last {
-            Some(Last::Error(error)) => self.details.source(error),
+        match (&self.details.strategy, &self.last) {
+            // The text of this error begins with that of the strategy, or else with that of the last error.
+            (Some(_), Some(Last::Error(error))) => Some(error),
+            (None, Some(Last::Error(error))) => error.source(),
             _ => None,
         }
     }
