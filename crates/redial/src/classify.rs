@@ -109,6 +109,8 @@ pub trait Classify<T, E> {
     const ACCEPTS_VALUES: bool = false;
     /// Whether [`notify`](Classify::notify) does anything.
     const NOTIFIES: bool = false;
+    /// Whether [`error_text`](Classify::error_text) can have a text. If not, call sites have no code for it.
+    const RECORDS_ERRORS: bool = true;
 
     /// Whether the result is a success, a failure, or a failure that is worth a retry.
     fn directive(&mut self, result: &Result<T, E>) -> Directive;
@@ -134,6 +136,7 @@ pub struct CallWhenToSayWhichErrorsAreRetried;
 impl<T, E: Transient> Classify<T, E> for CallWhenToSayWhichErrorsAreRetried {
     type Kept = NoValue;
     const ACCEPTS_VALUES: bool = true;
+    const RECORDS_ERRORS: bool = false;
 
     fn directive(&mut self, result: &Result<T, E>) -> Directive {
         match result {
@@ -157,6 +160,7 @@ pub struct When<F>(pub(crate) F);
 impl<T, E, W: IntoDirective, F: FnMut(&E) -> W> Classify<T, E> for When<F> {
     type Kept = NoValue;
     const ACCEPTS_VALUES: bool = true;
+    const RECORDS_ERRORS: bool = false;
 
     fn directive(&mut self, result: &Result<T, E>) -> Directive {
         match result {
@@ -183,6 +187,7 @@ where
     C: Classify<T, E>,
 {
     type Kept = T;
+    const RECORDS_ERRORS: bool = false;
 
     fn directive(&mut self, result: &Result<T, E>) -> Directive {
         match result {
@@ -241,6 +246,7 @@ pub struct Chain<R>(pub(crate) R);
 
 impl<T, E, R: ClassifyRule<T, E>> Classify<T, E> for Chain<R> {
     type Kept = T;
+    const RECORDS_ERRORS: bool = false;
 
     fn directive(&mut self, result: &Result<T, E>) -> Directive {
         let otherwise = if result.is_ok() { Directive::Succeed } else { Directive::Fail };

@@ -57,7 +57,7 @@ pub(crate) fn error_text<'e, T, E, C: Classify<T, E>>(
     last: Option<&'e Result<T, E>>,
 ) -> Option<&'e dyn fmt::Display> {
     match (input, last) {
-        (Input::Outcome(..), Some(Err(error))) => C::error_text(error),
+        (Input::Outcome(..), Some(Err(error))) if C::RECORDS_ERRORS => C::error_text(error),
         _ => None,
     }
 }

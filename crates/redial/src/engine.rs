@@ -131,8 +131,6 @@ pub(crate) struct Engine<'p> {
 
 impl<'p> Engine<'p> {
     /// Begins a call whose start time is `start`.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn begin(
         policy: PolicyRef<'p>,
         handle: Handle,
@@ -163,8 +161,6 @@ impl<'p> Engine<'p> {
     }
 
     /// Begins a call without options whose first attempt runs since `start`.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn begin_late(
         policy: PolicyRef<'p>,
         handle: Handle,
@@ -253,7 +249,6 @@ impl<'p> Engine<'p> {
     }
 
     /// Reports that no further attempt can be started: the running one is the last.
-    #[cold]
     pub(crate) fn commit_to_running(&mut self) {
         if let Some((_, slot)) = self.call.running_after(0) {
             self.call.not_replayable(Some(slot), self.call.seen(), &mut self.env);

@@ -12,6 +12,8 @@ use crate::classify::{Classify, Last};
 pub trait ErrorHook<E> {
     /// Whether [`notify`](ErrorHook::notify) does anything.
     const NOTIFIES: bool = false;
+    /// Whether [`text`](ErrorHook::text) can have a text.
+    const RECORDS: bool = true;
 
     /// Called when an error is retried, with the delay before the next attempt.
     fn notify(&mut self, _error: &E, _delay: Duration) {}
@@ -26,7 +28,9 @@ pub trait ErrorHook<E> {
 #[derive(Clone, Copy, Debug)]
 pub struct NoHook;
 
-impl<E> ErrorHook<E> for NoHook {}
+impl<E> ErrorHook<E> for NoHook {
+    const RECORDS: bool = false;
+}
 
 /// The hook of [`Retry::notify`](crate::Retry::notify).
 #[derive(Clone, Copy)]
@@ -34,6 +38,7 @@ pub struct Notify<F>(pub(crate) F);
 
 impl<E, F: FnMut(&E, Duration)> ErrorHook<E> for Notify<F> {
     const NOTIFIES: bool = true;
+    const RECORDS: bool = false;
 
     fn notify(&mut self, error: &E, delay: Duration) {
         (self.0)(error, delay);
@@ -59,6 +64,7 @@ impl<E: fmt::Display> ErrorHook<E> for RecordErrors {
 /// Two hooks in order.
 impl<E, A: ErrorHook<E>, B: ErrorHook<E>> ErrorHook<E> for (A, B) {
     const NOTIFIES: bool = A::NOTIFIES || B::NOTIFIES;
+    const RECORDS: bool = A::RECORDS || B::RECORDS;
 
     fn notify(&mut self, error: &E, delay: Duration) {
         self.0.notify(error, delay);
@@ -78,6 +84,7 @@ impl<T, E, C: Classify<T, E>, H: ErrorHook<E>> Classify<T, E> for Hooked<C, H> {
     type Kept = C::Kept;
     const ACCEPTS_VALUES: bool = C::ACCEPTS_VALUES;
     const NOTIFIES: bool = C::NOTIFIES || H::NOTIFIES;
+    const RECORDS_ERRORS: bool = C::RECORDS_ERRORS || H::RECORDS;
 
     fn directive(&mut self, result: &Result<T, E>) -> Directive {
         self.0.directive(result)

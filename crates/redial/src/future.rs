@@ -33,6 +33,9 @@ pub trait Output<T> {
     type Output;
     /// Whether the output has the elapsed time, for which the clock is read at the start.
     const TIMED: bool;
+    /// Whether the output takes the report. If not, a success has no code for it.
+    #[doc(hidden)]
+    const REPORTS: bool = true;
 
     /// Makes the output.
     fn output(value: T, report: impl FnOnce() -> Report) -> Self::Output;
@@ -49,6 +52,7 @@ pub enum WithReport {}
 impl<T> Output<T> for Value {
     type Output = T;
     const TIMED: bool = false;
+    const REPORTS: bool = false;
     fn output(value: T, _report: impl FnOnce() -> Report) -> T {
         value
     }
@@ -166,12 +170,8 @@ impl<'p, C, G: OriginKind, O, A, T, E, S: Sleeper, R> Retrying<'p, C, G, O, A, T
         sleeper: S,
         options: Option<Box<Options<'p>>>,
     ) -> Self {
-        let phase = match options {
-            None => CallPhase::Plain(PlainCall::NotStarted),
-            Some(options) => CallPhase::Plain(PlainCall::Configured(options)),
-        };
         let (last, hedges) = (None, G::Hedges::default());
-        let phase = PhaseCell::new(phase);
+        let phase = PhaseCell::of_options(options);
         let call = CallState { phase, last, hedges, origin, operation, classify, sleeper };
         Retrying { attempt: None, call, output: PhantomData }
     }
@@ -223,11 +223,10 @@ where
             mem::forget(mem::replace(&mut *call.phase, CallPhase::Done));
             attempt.set(Some(call.operation.start_first()));
             input = match attempt.as_mut().as_pin_mut().map(|attempt| attempt.poll(cx)) {
-                Some(Poll::Ready(Ok(value))) if C::ACCEPTS_VALUES && !R::TIMED => {
+                Some(Poll::Ready(Ok(value))) if C::ACCEPTS_VALUES && !R::REPORTS => {
                     attempt.set(None);
                     call.origin.succeeded();
-                    let report = || unreachable!("a call with a report");
-                    return Poll::Ready(Ok(R::output(value, report)));
+                    return Poll::Ready(Ok(R::output(value, no_report)));
                 }
                 Some(Poll::Ready(result)) => {
                     attempt.set(None);
@@ -281,11 +280,15 @@ where
             let step = if mem::take(&mut running) {
                 Step::Poll(0)
             } else {
-                if let Some(error) = error_text::<T, E, C>(&input, self.last.as_ref()) {
+                if C::RECORDS_ERRORS
+                    && let Some(error) = error_text::<T, E, C>(&input, self.last.as_ref())
+                {
                     end.0.record_error(error);
                 }
                 let step = end.0.next_step(origin, &input, poll, &self.sleeper);
-                poll.notify(&mut self.classify, self.last.as_ref());
+                if C::NOTIFIES {
+                    poll.notify(&mut self.classify, self.last.as_ref());
+                }
                 let Poll::Ready(step) = step else {
                     mem::forget(end);
                     return Poll::Pending;
@@ -320,13 +323,11 @@ where
             let mut place = self.hedges.place(slot, first.as_mut());
             input = match place.as_mut().as_pin_mut().map(|attempt| attempt.poll(poll.cx)) {
                 Some(Poll::Ready(Ok(value)))
-                    if C::ACCEPTS_VALUES && !R::TIMED && end.0.is_plain() =>
+                    if C::ACCEPTS_VALUES && !R::REPORTS && end.0.is_plain() =>
                 {
                     place.set(None);
                     origin.succeeded();
-                    return Poll::Ready(Ok(R::output(value, || {
-                        unreachable!("a call with a report")
-                    })));
+                    return Poll::Ready(Ok(R::output(value, no_report)));
                 }
                 Some(Poll::Ready(result)) => {
                     place.set(None);
@@ -351,6 +352,11 @@ impl<S: Sleeper> Drop for EndOnDrop<'_, '_, S> {
     }
 }
 
+/// The report of an output that takes none.
+fn no_report() -> Report {
+    unreachable!("an output without a report takes it")
+}
+
 /// The result of a call from the last result of an attempt.
 pub(crate) fn finish<T, E, C, R>(
     last: Option<Result<T, E>>,
@@ -363,10 +369,18 @@ where
 {
     match last {
         Some(Ok(value)) if stop_reason == StopReason::Succeeded => {
-            Ok(R::output(value, || details(None).report))
+            if R::REPORTS {
+                Ok(R::output(value, || details(None).report))
+            } else {
+                Ok(R::output(value, no_report))
+            }
         }
         Some(last) => {
-            let details = details(last.as_ref().err().and_then(C::error_text));
+            let error = match &last {
+                Err(error) if C::RECORDS_ERRORS => C::error_text(error),
+                _ => None,
+            };
+            let details = details(error);
             Err(Error::new(C::keep(last), details))
         }
         None => Err(Error::new(None, details(None))),

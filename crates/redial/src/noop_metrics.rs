@@ -6,7 +6,6 @@ use crate::policy::Policy;
 use crate::throttle::Handle;
 
 /// Whether metrics are recorded.
-#[inline(always)]
 pub(crate) const fn is_enabled() -> bool {
     false
 }
@@ -16,11 +15,9 @@ pub(crate) const fn is_enabled() -> bool {
 pub(crate) struct CallMetrics;
 
 impl CallMetrics {
-    #[inline(always)]
     pub(crate) const fn new(_policy: &Policy, _handle: &Handle) -> Self {
         CallMetrics
     }
 
-    #[inline(always)]
     pub(crate) const fn record(&mut self, _at: Ns, _event: &Event) {}
 }

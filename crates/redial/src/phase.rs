@@ -12,6 +12,7 @@ use redial_core::{Ns, StopReason};
 use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, Timer};
 use crate::engine::Engine;
 use crate::error::Details;
+use crate::options::Options;
 use crate::plain::{PlainCall, PlainStep, SleepUntil};
 use crate::policy::Origin;
 use crate::sleeper::Sleeper;
@@ -31,9 +32,12 @@ pub(crate) enum CallPhase<'p, S: Sleeper> {
 pub(crate) struct PhaseCell<'p, S: Sleeper>(ManuallyDrop<CallPhase<'p, S>>);
 
 impl<'p, S: Sleeper> PhaseCell<'p, S> {
-    #[inline]
-    pub(crate) const fn new(phase: CallPhase<'p, S>) -> Self {
-        PhaseCell(ManuallyDrop::new(phase))
+    /// The phase of a call with these options that has not been polled.
+    pub(crate) fn of_options(options: Option<Box<Options<'p>>>) -> Self {
+        PhaseCell(ManuallyDrop::new(CallPhase::Plain(match options {
+            None => PlainCall::NotStarted,
+            Some(options) => PlainCall::Configured(options),
+        })))
     }
 }
 

@@ -169,7 +169,9 @@ where
         F: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
         W: IntoDirective,
     {
-        self.map(|_| When(accepts))
+        // Without a closure: each call site has its own copy of this function.
+        let Retry { origin, operation, sleeper, options, kind, .. } = self;
+        Retry { origin, operation, classify: When(accepts), sleeper, options, kind }
     }
 
     /// Waits for a value: a value that `accepts` rejects is retried. Errors are classified as without it, by

@@ -59,26 +59,20 @@ mod off {
     use crate::report::Report;
 
     /// Emits, once, that call sites share a budget.
-    #[inline(always)]
     pub(crate) fn budget_is_shared(_call_site: CallSite) {}
 
     /// Whether a subscriber enables the events of each attempt.
-    #[inline(always)]
     #[must_use]
     pub fn is_enabled() -> bool {
         false
     }
     /// Emits the `tracing` event for an event of a call.
-    #[inline(always)]
     pub fn record(_event: &Event) {}
     /// The same, with the policy and the last error of the call.
-    #[inline(always)]
     pub(crate) fn record_call(_event: &Event, _policy: &PolicyName, _error: Option<&str>) {}
     /// Emits `gave up` for a call of this crate.
-    #[inline(always)]
     pub(crate) fn call_gave_up(_report: &Report, _error: Option<&dyn fmt::Display>) {}
     /// Emits `gave up` if the call failed although its failure was retryable.
-    #[inline(always)]
     pub fn gave_up(
         _stop_reason: StopReason,
         _attempts: u32,
@@ -119,7 +113,6 @@ mod on {
     }
 
     /// Whether a subscriber enables the events of each attempt.
-    #[inline]
     #[must_use]
     pub fn is_enabled() -> bool {
         enabled!(target: "redial", Level::DEBUG)

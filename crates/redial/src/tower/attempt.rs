@@ -25,7 +25,6 @@ pin_project! {
 impl<S: Service<Req>, Req> Future for ServiceAttempt<S, Req> {
     type Output = Result<S::Response, S::Error>;
 
-    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             let response = match self.as_mut().project() {

@@ -36,12 +36,10 @@ pub struct CallOptions<P> {
 
 impl<P> CallOptions<P> {
     /// A request without options.
-    #[inline]
     pub(super) const fn none() -> Self {
         CallOptions { options: None, policy: PhantomData }
     }
 
-    #[inline]
     pub(super) fn into_options(self) -> Option<Box<Options<'static>>> {
         self.options
     }
@@ -92,14 +90,12 @@ pub trait ConfigureCall<P, Req> {
 pub struct NoOptions;
 
 impl<P, Req> ConfigureCall<P, Req> for NoOptions {
-    #[inline]
     fn configure(&self, _request: &Req, options: CallOptions<P>) -> CallOptions<P> {
         options
     }
 }
 
 impl<P, Req, A: ConfigureCall<P, Req>, B: ConfigureCall<P, Req>> ConfigureCall<P, Req> for (A, B) {
-    #[inline]
     fn configure(&self, request: &Req, options: CallOptions<P>) -> CallOptions<P> {
         self.1.configure(request, self.0.configure(request, options))
     }
@@ -112,7 +108,6 @@ pub struct ConfigureWith<F>(pub(super) F);
 impl<P, Req, F: Fn(&Req, CallOptions<P>) -> CallOptions<P>> ConfigureCall<P, Req>
     for ConfigureWith<F>
 {
-    #[inline]
     fn configure(&self, request: &Req, options: CallOptions<P>) -> CallOptions<P> {
         (self.0)(request, options)
     }

@@ -23,7 +23,6 @@ pub trait CloneRequest<Req> {
 pub struct Cloned;
 
 impl<Req: Clone> CloneRequest<Req> for Cloned {
-    #[inline]
     fn clone_request(&self, request: &Req) -> Option<Req> {
         Some(request.clone())
     }
@@ -34,7 +33,6 @@ impl<Req: Clone> CloneRequest<Req> for Cloned {
 pub struct CloneWith<F>(pub(super) F);
 
 impl<Req, F: Fn(&Req) -> Option<Req>> CloneRequest<Req> for CloneWith<F> {
-    #[inline]
     fn clone_request(&self, request: &Req) -> Option<Req> {
         (self.0)(request)
     }

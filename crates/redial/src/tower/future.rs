@@ -54,7 +54,6 @@ pin_project! {
 }
 
 impl<S: Service<Req>, Req, P: OriginKind, C, K, Z: Sleeper> ResponseFuture<S, Req, P, C, K, Z> {
-    #[inline]
     pub(super) const fn new(call: ServiceCall<S, Req, P, C, K, Z>) -> Self {
         ResponseFuture { call }
     }
@@ -70,7 +69,6 @@ where
 {
     type Output = CallResult<S::Response, S::Error, C, Value>;
 
-    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.project().call.poll(cx)
     }

@@ -26,7 +26,6 @@ enum RequestState<Req> {
 
 impl<S, Req, K> ServiceOperation<S, Req, K> {
     /// `service` must be ready.
-    #[inline]
     pub(super) const fn new(service: S, request: Req, clone_request: K) -> Self {
         ServiceOperation { service, request: RequestState::Unsent(request), clone_request }
     }
@@ -73,7 +72,6 @@ where
         ServiceAttempt::Called { response: self.service.call(request) }
     }
 
-    #[inline]
     fn is_replayable(&self) -> bool {
         !matches!(self.request, RequestState::Sent)
     }

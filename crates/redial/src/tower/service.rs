@@ -84,12 +84,10 @@ where
     type Error = Error<S::Error, C::Kept>;
     type Future = ResponseFuture<S, Req, P, C, K, Z>;
 
-    #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx).map_err(|error| not_ready(self.layer.policy.name(), error))
     }
 
-    #[inline]
     fn call(&mut self, request: Req) -> Self::Future {
         // The service that was polled for readiness makes the first attempt; its clone may not be ready.
         let clone = self.inner.clone();

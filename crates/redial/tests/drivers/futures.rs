@@ -128,3 +128,20 @@ async fn future_of_a_borrowing_call_can_be_spawned() {
     );
     assert_eq!((one.ok(), two.ok(), conns), (Some(2), Some(2), [2, 2]));
 }
+
+/// An output with the report, for which the clock is not read at the start.
+enum Attempts {}
+
+impl redial::parts::Output<u32> for Attempts {
+    type Output = (u32, u32);
+    const TIMED: bool = false;
+    fn output(value: u32, report: impl FnOnce() -> redial::Report) -> (u32, u32) {
+        (value, report().attempts)
+    }
+}
+
+#[tokio::test]
+async fn output_takes_the_report_of_a_success_at_the_first_poll() {
+    let call = redial::retry(|| async { Ok::<u32, ()>(7) }).when(|()| true);
+    assert_eq!(call.with_output::<Attempts>().await.ok(), Some((7, 1)));
+}
