@@ -188,7 +188,7 @@ impl<'p, C, G: OriginKind, O, A, T, E, S: Sleeper, R> Retrying<'p, C, G, O, A, T
         let mut retrying = Retrying::new(origin, operation, classify, sleeper, None);
         retrying.attempt = Some(first);
         let phase = CallPhase::Plain(PlainCall::Immediate { attempts: 1, start });
-        retrying.call.phase = PhaseCell::new(phase);
+        *retrying.call.phase = phase;
         retrying
     }
 }
