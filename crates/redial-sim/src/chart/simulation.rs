@@ -171,33 +171,31 @@ fn legend_entries(report: &Report) -> impl Iterator<Item = Entry> {
 }
 
 fn legend(svg: &mut Svg, report: &Report, page: &Page) {
+    /// The left edges of the entries in a row.
+    const IN_ROW: [f64; 4] = [0.0, 210.0, 420.0, 560.0];
     for (index, entry) in legend_entries(report).enumerate() {
-        // The place of an entry in a row of its own, or in the only row.
-        let place = |in_row: f64| match page.is_narrow {
+        // An entry is in a row of its own, or in the only row.
+        let (x, y) = match page.is_narrow {
             true => (page.text_left, page.legend + ROW * index as f64),
-            false => (page.text_left + in_row, page.legend),
+            false => (page.text_left + IN_ROW[index], page.legend),
         };
-        let ((x, y), text) = match entry {
+        let text = match entry {
             Entry::Offered => {
-                let (x, y) = place(0.0);
                 svg.line("l0", (x, y - 4.0), (x + 22.0, y - 4.0));
-                ((x, y), "requests offered per second".to_owned())
+                "requests offered per second".to_owned()
             }
             Entry::Goodput => {
-                let (x, y) = place(210.0);
                 svg.rect("a1 soft", x, y - 10.0, 22.0, 11.0);
                 svg.line("l1", (x, y - 10.0), (x + 22.0, y - 10.0));
-                ((x, y), "calls that succeed (goodput)".to_owned())
+                "calls that succeed (goodput)".to_owned()
             }
             Entry::Capacity(capacity) => {
-                let (x, y) = place(420.0);
                 svg.line("dash", (x, y - 4.0), (x + 22.0, y - 4.0));
-                ((x, y), format!("capacity {}", label(capacity.round())))
+                format!("capacity {}", label(capacity.round()))
             }
             Entry::Disturbance => {
-                let (x, y) = place(560.0);
                 svg.rect("shade", x, y - 11.0, 22.0, 13.0);
-                ((x, y), "disturbance".to_owned())
+                "disturbance".to_owned()
             }
         };
         svg.text("", x + 28.0, y, Anchor::Start, text);
