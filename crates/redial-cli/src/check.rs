@@ -11,7 +11,7 @@
 mod finding;
 mod json_file;
 mod kind;
-mod machine;
+mod machine_readable;
 mod policy;
 mod proto;
 mod runtimes;
@@ -107,8 +107,8 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
     }
     match if arguments.json { Format::Json } else { arguments.format } {
         Format::Text => text::print(&checked, out, err)?,
-        Format::Json => machine::json(&checked, out)?,
-        Format::Sarif => machine::sarif(&checked, out)?,
+        Format::Json => machine_readable::json(&checked, out)?,
+        Format::Sarif => machine_readable::sarif(&checked, out)?,
     }
     let count = |severity| checked.iter().map(|file| file.count(severity)).sum::<usize>();
     let failed = count(Severity::Error) > 0 || arguments.strict && count(Severity::Warning) > 0;
@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
 /// The JSON that `--format json` prints.
 #[must_use]
 pub fn report(checked: &[Checked]) -> serde_json::Value {
-    machine::report(checked)
+    machine_readable::report(checked)
 }
 
 /// Checks a file.

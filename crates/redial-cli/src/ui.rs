@@ -13,6 +13,7 @@ mod catalog;
 mod check;
 mod command_line;
 mod files;
+mod limits;
 mod page;
 mod plan;
 mod request;
@@ -26,14 +27,8 @@ use std::time::Duration;
 use crate::faults::Signals;
 use crate::output::{OK, UNREADABLE};
 
-pub use files::NAME_BYTES_MAX;
+pub use limits::{BODY_BYTES_MAX, INTERVALS_MAX, NAME_BYTES_MAX, POLICIES_MAX};
 pub use server::{Activity, Limits, Server};
-pub use simulate::INTERVALS_MAX;
-
-/// The largest number of policies side by side.
-pub const POLICIES_MAX: usize = 4;
-/// The largest body of a request.
-pub const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// How long open requests may take to end after Ctrl-C.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -17,10 +17,10 @@ use redial_grpc_balance::{BoxError, Resolver, ResolverBuilder, ResolverOptions};
 use redial_service_config::{ChoiceSelector, ClientOptions, RECORD_NAME_PREFIX};
 
 use super::error::{DnsError, DnsErrorKind};
-use super::resolver::{DnsResolver, FamilyLookup, Inner, Lookup, NameLookup, TTL_MAX, TxtLookup};
+use super::resolver::{
+    DnsResolver, FamilyLookup, Inner, Lookup, NameLookup, REFRESH_INTERVAL_MIN, TTL_MAX, TxtLookup,
+};
 
-/// The minimum time for which an answer is cached, whatever its TTL, as in other gRPC libraries.
-pub const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(30);
 /// The time limit of one query to one name server.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -38,10 +38,10 @@ mod channel;
 mod error;
 mod resolver;
 
-pub use builder::{DnsResolverBuilder, REFRESH_INTERVAL_MIN, TIMEOUT};
+pub use builder::{DnsResolverBuilder, TIMEOUT};
 pub use channel::ChannelBuilderExt;
 pub use error::DnsError;
-pub use resolver::DnsResolver;
+pub use resolver::{DnsResolver, REFRESH_INTERVAL_MIN};
 
 /// Compiles and runs the examples of the guide. They are here because this crate has all crates that they
 /// use as dependencies or dev-dependencies.

@@ -20,6 +20,8 @@ const CONFIG_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the addresses of one family wait for the other family: some name servers never answer
 /// AAAA queries.
 const OTHER_FAMILY_TIMEOUT: Duration = Duration::from_secs(3);
+/// The minimum time for which an answer is cached, whatever its TTL, as in other gRPC libraries.
+pub const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(30);
 /// The longest TTL.
 pub(super) const TTL_MAX: Duration = Duration::from_secs(MAX_TTL as u64);
 

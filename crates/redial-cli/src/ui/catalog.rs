@@ -4,8 +4,8 @@ use axum::response::Response;
 use redial_sim::scenarios;
 use serde_json::{Value, json};
 
+use super::limits::{BODY_BYTES_MAX, POLICIES_MAX};
 use super::request::answer;
-use super::{BODY_BYTES_MAX, POLICIES_MAX};
 
 /// Policies to start from: a title, the name of a file, and its text.
 pub(super) const EXAMPLES: [(&str, &str, &str); 5] = [

@@ -3,12 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::POLICIES_MAX;
+use super::limits::{NAME_BYTES_MAX, POLICIES_MAX};
 use super::request::Refusal;
 use crate::plan;
-
-/// The longest name of a file.
-pub const NAME_BYTES_MAX: usize = 64;
 
 /// An editor: the name of its file, and the text.
 #[derive(Clone, Debug, Deserialize)]

@@ -10,7 +10,7 @@ use http_body_util::LengthLimitError;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::BODY_BYTES_MAX;
+use super::limits::BODY_BYTES_MAX;
 
 /// How long a body may take to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);

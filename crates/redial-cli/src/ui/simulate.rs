@@ -23,15 +23,13 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::command_line::CommandLine;
 use super::files::{self, File};
+use super::limits::INTERVALS_MAX;
 use super::page::NARROW;
 use super::plan::policies;
 use super::request::{Refusal, answer, json_of};
 use super::runs::{Place, Progress};
 use super::server::Shared;
 use crate::plan;
-
-/// The largest number of intervals in the time series of a simulation on the page.
-pub const INTERVALS_MAX: u128 = 10_000;
 
 /// How often the progress is sent.
 const STEP: Duration = Duration::from_millis(100);
