@@ -52,6 +52,8 @@ pub enum PolicyError {
     AttemptsAboveReserve,
     /// A hedging delay in a policy that retries.
     HedgeAsRetry,
+    /// No hedging delay in a policy that hedges.
+    RetryAsHedge,
     /// A quantile outside the supported range.
     Quantile,
     /// A floor above the cap.
@@ -107,7 +109,8 @@ impl PolicyError {
             PolicyError::HedgeWithLimits
             | PolicyError::HedgeWithStrategy
             | PolicyError::HedgeWithReset
-            | PolicyError::HedgeAsRetry => "hedge",
+            | PolicyError::HedgeAsRetry
+            | PolicyError::RetryAsHedge => "hedge",
             PolicyError::ResetAfterZero => "reset_after",
             PolicyError::HintJitter => "hint_jitter",
             PolicyError::Quantile => "hedge_at.quantile",
@@ -196,6 +199,9 @@ impl PolicyError {
             }
             PolicyError::HedgeAsRetry => {
                 "hedge: a policy that retries does not hedge; make it with `Policy::hedged`, or leave the hedge out"
+            }
+            PolicyError::RetryAsHedge => {
+                "hedge: a hedged policy needs a hedging delay; build a policy that retries with `Policy::exponential` and the like"
             }
             PolicyError::Quantile => {
                 "hedge_at.quantile: must be a share from 0.001 to 0.999; write 0.99 for the 99th percentile"

@@ -136,6 +136,7 @@ impl Policy {
             Some(CustomBackoff::Table(table)) if rules.backoff == Backoff::Own => {
                 Policy::with_table(rules, table)
             }
+            None => Policy::try_new(rules),
             custom => match rules.problem() {
                 Some(problem) => Err(problem),
                 None => Ok(Policy { derived: Derived::of(&rules), rules, custom }),
@@ -425,6 +426,11 @@ mod tests {
         assert!(changed.changed(|rules| rules.throttling_first = nothing).is_ok());
         let function = Policy::with_function(rules, |_| ms(1)).unwrap();
         assert!(function.table().is_none() && function.clone().changed(endless).is_err());
+        // Without a table or function there is nothing that `Own` could stand for.
+        let own = with(|_| {}).changed(|rules| rules.backoff = Backoff::Own);
+        assert_eq!(own.unwrap_err(), PolicyError::OwnBackoff);
+        let always = policy.clone().changed(|rules| rules.always = Backoff::Own);
+        assert_eq!(always.unwrap_err(), PolicyError::OwnBackoff);
         static TABLE: [Duration; 1] = [ms(3)];
         assert_eq!(with(|rules| rules.backoff = Backoff::Table(&TABLE)).table(), Some(&TABLE[..]));
         assert_eq!(with(|_| {}).table(), None);

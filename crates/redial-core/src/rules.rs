@@ -213,6 +213,9 @@ impl Rules {
                 _ => {}
             }
         }
+        if let Backoff::Own = self.always {
+            return Some(PolicyError::OwnBackoff);
+        }
         let parts = [
             self.backoff.problem(),
             self.always.problem(),

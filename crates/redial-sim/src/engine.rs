@@ -1,10 +1,12 @@
 //! The discrete-event engine: one run of one policy.
 //!
 //! The engine moves requests between callers and servers in virtual time. Whether and when an attempt
-//! is repeated is decided by [`redial_core::Call`] alone, with the same lazy start as the drivers of
-//! `redial` ([`FirstAttempt`](redial_core::FirstAttempt)): `calls.rs` carries out its commands.
+//! is repeated is decided by `redial-core`: by [`redial_core::Call`], with the same lazy start as the
+//! drivers of `redial` ([`FirstAttempt`](redial_core::FirstAttempt)), or by [`redial_core::decide`] for calls
+//! that need only counters. `calls.rs` carries out the commands.
 //!
-//! Invariant: a call has at most one timer, at [`Call::wake_at`](redial_core::Call::wake_at).
+//! Invariant: a call has at most one timer, at [`Call::wake_at`](redial_core::Call::wake_at) or at the end of
+//! its backoff.
 
 mod buckets;
 mod calls;
@@ -451,6 +453,7 @@ mod tests {
     use redial_core::{ms, s};
 
     use super::*;
+    use crate::model::{CLIENTS, NestedRetries};
     use crate::{CallPolicy, Distribution, Service};
 
     #[test]
@@ -461,7 +464,15 @@ mod tests {
             r#"{ "attempts": 9, "jitter": "equal", "limits": { "soft": "300ms", "hard": "500ms" },
                 "throttle": { "budget": { "reserve": 5, "ratio": 0.3, "per_second": 2 } } }"#,
         ];
-        for policy in policies {
+        // A call that depends on its caller has its state machine in any case.
+        let nested = [
+            (false, NestedRetries::Allowed),
+            (true, NestedRetries::Allowed),
+            (false, NestedRetries::Stopped),
+        ];
+        for (policy, (propagates, retries)) in
+            policies.iter().flat_map(|policy| nested.map(|nested| (policy, nested)))
+        {
             let mut simulation = Simulation::new("plain", s(60));
             simulation.clients.count = 10;
             simulation.clients.load = Load::Poisson { calls_per_second: 100.0 };
@@ -471,21 +482,28 @@ mod tests {
             (back.failure_rate, back.workers, back.queue) = (0.2, Some(1), 5);
             simulation.services = vec![front, back];
             let config = serde_json::from_str(policy).expect("a policy");
-            let policy = CallPolicy::from_config(&config).expect("a valid policy");
-            let variant = Variant::new("tested", policy);
+            let config = CallPolicy::from_config(&config).expect("a valid policy");
+            let mut variant = Variant::new("tested", config);
+            (variant.deadline_propagation, variant.nested_retries) = (Some(propagates), retries);
+            if propagates {
+                // The calls of the clients have deadlines, so that the calls of the front have them, too.
+                let clients = r#"{ "attempts": 3, "deadline": "40ms", "attempt_timeout": "25ms" }"#;
+                let clients = serde_json::from_str(clients).expect("a policy");
+                let clients = CallPolicy::from_config(&clients).expect("a valid policy");
+                variant.callers = vec![(CLIENTS.to_owned(), clients)];
+            }
             let run = |counters: bool| {
                 let throttles = Throttles::new(&simulation, &variant).expect("they fit");
                 let mut engine = Engine::new(&simulation, &variant, &throttles, 1);
-                for hop in &mut engine.hops {
-                    assert!(hop.needs_only_counters);
-                    hop.needs_only_counters = counters;
-                }
+                assert!(engine.hops[1].needs_only_counters);
+                assert_eq!(engine.hops[0].needs_only_counters, !propagates);
+                engine.hops.iter_mut().for_each(|hop| hop.needs_only_counters &= counters);
                 let metrics = engine.run(&|_| ControlFlow::Continue(())).expect("it runs");
                 let services = metrics.services.iter().map(|it| (it.attempts, it.rejected));
                 let services: Vec<_> = services.collect();
                 (metrics.intervals, metrics.stop_reasons, services, metrics.latency_us)
             };
-            assert_eq!(run(true), run(false));
+            assert_eq!(run(true), run(false), "{policy} {propagates} {retries:?}");
         }
     }
 }

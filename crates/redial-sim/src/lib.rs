@@ -5,8 +5,8 @@
 //! load and the capacity. This crate runs that experiment in seconds: clients, layers of services with
 //! queues and workers, latency distributions, outages and overloads, and several policies side by side.
 //!
-//! Every call runs on the state machine of `redial-core`, the one that drives calls in production. The
-//! simulator has no retry model of its own.
+//! Every call runs on `redial-core`, which drives calls in production: on its state machine, or on counters
+//! and `decide` where the async driver does so, too. The simulator has no retry model of its own.
 //!
 //! ```
 //! use redial_core::{ms, s};

@@ -364,10 +364,11 @@ impl Policy {
     /// The rules contradict each other, or they hedge.
     pub fn with_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<Self, PolicyError> {
         let core = self.core.clone().changed(change)?;
-        if core.rules().hedge.is_some() && self.core.rules().hedge.is_none() {
-            return Err(PolicyError::HedgeAsRetry);
+        match (self.core.rules().hedge, core.rules().hedge) {
+            (None, Some(_)) => Err(PolicyError::HedgeAsRetry),
+            (Some(_), None) => Err(PolicyError::RetryAsHedge),
+            _ => Ok(Policy { core, ..self.clone() }),
         }
-        Ok(Policy { core, ..self.clone() })
     }
 
     /// The name of the policy: that of [`Builder::name`], or else the place in the source where it was
@@ -701,7 +702,7 @@ impl Hedged {
     /// ```
     ///
     /// # Errors
-    /// The rules contradict each other.
+    /// The rules contradict each other, or they do not hedge.
     pub fn with_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<Self, PolicyError> {
         self.0.with_rules(change).map(Hedged)
     }

@@ -61,6 +61,9 @@ fn builder_rejects_hedging_rules_for_a_retry_policy() {
     assert_eq!(builder.try_build().err(), Some(PolicyError::HedgeAsRetry));
     assert_eq!(builder.try_build_with(|_| ms(1)).err(), Some(PolicyError::HedgeAsRetry));
     assert_eq!(builder.try_build_with_table([ms(1)]).err(), Some(PolicyError::HedgeAsRetry));
+    let hedged = Policy::hedged(ms(1)).build();
+    let retries = hedged.with_rules(|rules| rules.hedge = None);
+    assert_eq!(retries.err(), Some(PolicyError::RetryAsHedge));
     let loaded = AnyPolicy::from_core(hedged.core().clone());
     assert!(matches!(loaded, AnyPolicy::Hedged(_)), "{loaded:?}");
     let core = Policy::constant(ms(5)).try_build().expect("valid").core().clone();

@@ -1,5 +1,6 @@
-//! The driver of calls: translates between the state machine and the events of the engine. It decides
-//! nothing about retries.
+//! The driver of calls: translates between the core and the events of the engine. It decides nothing about
+//! retries. As in the async driver, a call with a plain policy and without parameters of its own runs on
+//! counters and `decide`; every other call has its state machine.
 
 use redial_core::throttle::Bucket;
 use redial_core::{
@@ -63,6 +64,18 @@ impl<'a> Engine<'a> {
         params
     }
 
+    /// Whether the caller of a nested call passes a deadline, its cancellation or the rule not to retry on
+    /// to it. Such a call needs the state machine.
+    fn depends_on_caller(&self, id: u32) -> bool {
+        let CallState { hop, below_retry, parent, .. } = self.calls[id as usize];
+        if parent == NONE {
+            return false;
+        }
+        let request = &self.requests[parent as usize];
+        self.services[usize::from(request.service)].propagates
+            || below_retry && self.hops[usize::from(hop)].stops_nested
+    }
+
     /// The outcome of an attempt.
     #[inline]
     pub(super) fn outcome(&mut self, id: u32, slot: usize, result: RequestResult) {
@@ -79,7 +92,9 @@ impl<'a> Engine<'a> {
             RequestResult::Rejected => hop.failures.rejected,
             RequestResult::Refused => hop.failures.refused,
         };
-        if machine == Machine::Counters || machine == Machine::First && hop.needs_only_counters {
+        let is_counted = machine == Machine::Counters
+            || machine == Machine::First && hop.needs_only_counters && !self.depends_on_caller(id);
+        if is_counted {
             self.failed(id, classification);
             return;
         }
