@@ -1,24 +1,15 @@
-//! The steps of `clients/redial-aws`, which is outside the workspace because the SDK needs a newer Rust.
+//! The steps of `clients/redial-aws`.
 
 use std::path::Path;
 
+use crate::client_crate::ClientCrate;
 use crate::command_line::CommandLine;
 
-/// Both steps build here: the crates of the SDK are large.
-const TARGET: &str = "target/aws";
-
-const MANIFEST: &str = "clients/redial-aws/Cargo.toml";
-
-fn cargo(words: &str) -> CommandLine {
-    let line = format!("cargo {words} --locked --manifest-path {MANIFEST} --target-dir {TARGET}");
-    CommandLine::new(&line)
-}
+const CRATE: ClientCrate =
+    ClientCrate { manifest: "clients/redial-aws/Cargo.toml", target: "target/aws" };
 
 pub(crate) fn checks() -> Vec<CommandLine> {
-    let format = format!("cargo fmt --manifest-path {MANIFEST} --check");
-    let lints = cargo("clippy").arg("--all-targets").arg("--").arg("-D").arg("warnings");
-    let docs = cargo("doc").arg("--no-deps").env("RUSTDOCFLAGS", "-D warnings");
-    vec![CommandLine::new(&format), lints, cargo("test"), docs]
+    CRATE.checks()
 }
 
 /// Installs `DynamoDB` Local and runs the test that needs it.
@@ -31,7 +22,8 @@ pub(crate) fn dynamodb(root: &Path) -> Result<Vec<CommandLine>, String> {
         .arg("-DincludeScope=runtime")
         .arg(format!("-DoutputDirectory={folder}"))
         .downloads();
-    let test = cargo("test").arg("--test").arg("dynamodb_local").arg("--").arg("--include-ignored");
+    let test =
+        CRATE.cargo("test").arg("--test").arg("dynamodb_local").arg("--").arg("--include-ignored");
     Ok(vec![install, test.env("REDIAL_DYNAMODB_LOCAL", &folder)])
 }
 
@@ -44,7 +36,8 @@ pub(crate) fn minio(root: &Path) -> Result<Vec<CommandLine>, String> {
     let folder = root.join("target/minio").display().to_string();
     let install = CommandLine::new("go install").arg(MINIO).env("GOBIN", &folder).downloads();
     // One server for each test: one test at a time.
-    let test = cargo("test").arg("--test").arg("it").arg("--").arg("s3::").arg("--test-threads=1");
+    let test =
+        CRATE.cargo("test").arg("--test").arg("it").arg("--").arg("s3::").arg("--test-threads=1");
     Ok(vec![install, test.env("REDIAL_MINIO", &format!("{folder}/minio"))])
 }
 

@@ -1,31 +1,24 @@
-//! The steps of `clients/redial-couchbase-sdk`, which is outside the workspace because the SDK has many crates.
+//! The steps of `clients/redial-couchbase-sdk`.
 
 use std::path::Path;
 
+use crate::client_crate::ClientCrate;
 use crate::command_line::CommandLine;
 use crate::steps;
 
-/// Both steps build here: the SDK has many crates.
-const TARGET: &str = "target/couchbase-sdk";
-
-const MANIFEST: &str = "clients/redial-couchbase-sdk/Cargo.toml";
-
-fn cargo(words: &str) -> CommandLine {
-    let line = format!("cargo {words} --locked --manifest-path {MANIFEST} --target-dir {TARGET}");
-    CommandLine::new(&line)
-}
+const CRATE: ClientCrate = ClientCrate {
+    manifest: "clients/redial-couchbase-sdk/Cargo.toml",
+    target: "target/couchbase-sdk",
+};
 
 pub(crate) fn checks() -> Vec<CommandLine> {
-    let format = format!("cargo fmt --manifest-path {MANIFEST} --check");
-    let lints = cargo("clippy").arg("--all-targets").arg("--").arg("-D").arg("warnings");
-    let docs = cargo("doc").arg("--no-deps").env("RUSTDOCFLAGS", "-D warnings");
-    vec![CommandLine::new(&format), lints, cargo("test"), docs]
+    CRATE.checks()
 }
 
 /// Installs `CouchbaseMock` and runs the tests that need it.
 pub(crate) fn mock(root: &Path) -> Result<Vec<CommandLine>, String> {
     let (fetch, jar) = steps::couchbase_mock_jar(root)?;
-    let test = cargo("test").arg("--test").arg("mock").arg("--").arg("--ignored");
+    let test = CRATE.cargo("test").arg("--test").arg("mock").arg("--").arg("--ignored");
     // Each test starts a server of its own.
     let test = test.arg("--test-threads=1").env(steps::MOCK, &jar);
     Ok(vec![fetch, test])

@@ -7,6 +7,7 @@
 
 mod arguments;
 mod aws;
+mod client_crate;
 mod command_line;
 mod couchbase_sdk;
 mod disk;
