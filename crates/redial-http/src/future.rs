@@ -171,6 +171,7 @@ where
     }
 
     /// The rest of a call whose first attempt has not succeeded at once.
+    #[cfg(feature = "reqwest-middleware")]
     pub(crate) fn resume(
         start: CallStart<Req>,
         service: S,

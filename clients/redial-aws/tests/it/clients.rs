@@ -6,7 +6,8 @@ use aws_smithy_http_client::Builder as HttpBuilder;
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use redial_aws::{RetryInterceptor, with_retries};
 
-pub(crate) const KEY: &str = "access-key";
+/// Letters only: `DynamoDB` Local refuses others.
+pub(crate) const KEY: &str = "accesskey";
 pub(crate) const SECRET: &str = "secret-access-key";
 
 pub(crate) fn credentials() -> Credentials {
