@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +20,21 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::READY_MAX;
-use crate::server::Mock;
+use crate::server::{ACCOUNT, HTTP_MAX, Mock};
+
+impl Mock {
+    /// Makes the first node of a bucket silent: it keeps its connections, and answers nothing until it is
+    /// respawned. With one node this is what is left of a failover, which ends with an error.
+    fn silence(&self, bucket: &str) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.rest_port)).expect("it listens");
+        stream.set_read_timeout(Some(HTTP_MAX)).expect("it is a socket");
+        let path = format!("/mock/failover?bucket={bucket}&idx=0");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: mock\r\nConnection: close\r\n{ACCOUNT}\r\n")
+            .expect("it reads");
+        // The answer is an error, or none at all.
+        let _ = stream.read(&mut [0; 1024]);
+    }
+}
 
 /// The bucket with a password: the Java SDK accepts no empty one.
 const BUCKET: &str = "secure";

@@ -10,17 +10,17 @@ use serde_json::Value;
 /// The variable with the path of the jar; `cargo xtask test couchbase-mock` sets it.
 const JAR: &str = "REDIAL_COUCHBASE_MOCK";
 /// Administrator:password, the mock's own account.
-const ACCOUNT: &str = "Authorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==\r\n";
+pub(crate) const ACCOUNT: &str = "Authorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==\r\n";
 /// How long the mock may take to start on a busy machine.
 const START_MAX: Duration = Duration::from_secs(60);
 /// How long an HTTP request to it may take.
-const HTTP_MAX: Duration = Duration::from_secs(30);
+pub(crate) const HTTP_MAX: Duration = Duration::from_secs(30);
 
 /// A running mock. It ends with this value: it watches the monitor's connection.
 pub(crate) struct Mock {
     process: Child,
     _monitor: TcpStream,
-    rest_port: u16,
+    pub(crate) rest_port: u16,
 }
 
 impl Mock {
@@ -77,18 +77,6 @@ impl Mock {
         let answer: Value = serde_json::from_str(&answer).expect("an answer in JSON");
         assert_eq!(answer["status"], "ok", "{command}: {answer}");
         answer
-    }
-
-    /// Makes the first node of a bucket silent: it keeps its connections, and answers nothing until it is
-    /// respawned. With one node this is what is left of a failover, which ends with an error.
-    pub(crate) fn silence(&self, bucket: &str) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.rest_port)).expect("it listens");
-        stream.set_read_timeout(Some(HTTP_MAX)).expect("it is a socket");
-        let path = format!("/mock/failover?bucket={bucket}&idx=0");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: mock\r\nConnection: close\r\n{ACCOUNT}\r\n")
-            .expect("it reads");
-        // The answer is an error, or none at all.
-        let _ = stream.read(&mut [0; 1024]);
     }
 
     /// Fails the next requests of all nodes.
