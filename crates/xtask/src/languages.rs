@@ -279,9 +279,9 @@ mod tests {
 
     #[test]
     fn languages_couchbase_programs_are_built_below_target() {
-        let (build, programs) = couchbase_clients(Path::new("/root"));
+        let (build, programs) = couchbase_clients(Path::new("/redial"));
         assert!(build.iter().all(|line| line.to_string().contains("target/interop/couchbase")));
-        assert!(programs.iter().all(|(_, program)| program.contains("/root/target/interop")));
+        assert!(programs.iter().all(|(_, program)| program.contains("/redial/target/interop")));
     }
 
     #[test]
