@@ -101,7 +101,10 @@ struct CallState<'p, C, G: OriginKind, O, A, T, E, S: Sleeper> {
 }
 
 /// The attempts of a call beside the first. `A` is the future of an attempt.
-pub trait Hedges<A>: Default {
+pub trait Hedges<A>: Sized {
+    /// No attempt beside the first.
+    const NONE: Self;
+
     /// The place of the attempt in this slot; `first` is that of slot 0.
     fn place<'a>(
         &'a mut self,
@@ -111,10 +114,12 @@ pub trait Hedges<A>: Default {
 }
 
 /// A call that does not hedge: one attempt at a time, in slot 0.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct NoHedges;
 
 impl<A> Hedges<A> for NoHedges {
+    const NONE: Self = NoHedges;
+
     fn place<'a>(
         &'a mut self,
         _slot: usize,
@@ -135,12 +140,6 @@ pin_project! {
     }
 }
 
-impl<A> Default for HedgeList<A> {
-    fn default() -> Self {
-        HedgeList(None)
-    }
-}
-
 impl<A> fmt::Debug for HedgeList<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HedgeList").finish_non_exhaustive()
@@ -148,6 +147,8 @@ impl<A> fmt::Debug for HedgeList<A> {
 }
 
 impl<A> Hedges<A> for HedgeList<A> {
+    const NONE: Self = HedgeList(None);
+
     fn place<'a>(
         &'a mut self,
         slot: usize,
@@ -156,7 +157,7 @@ impl<A> Hedges<A> for HedgeList<A> {
         if slot == 0 {
             return first;
         }
-        let new = || Box::pin(Hedge { attempt: None, next: HedgeList::default() });
+        let new = || Box::pin(Hedge { attempt: None, next: HedgeList::NONE });
         let hedge = self.0.get_or_insert_with(new).as_mut().project();
         hedge.next.place(slot - 1, hedge.attempt)
     }
@@ -170,8 +171,8 @@ impl<'p, C, G: OriginKind, O, A, T, E, S: Sleeper, R> Retrying<'p, C, G, O, A, T
         sleeper: S,
         options: Option<Box<Options<'p>>>,
     ) -> Self {
-        let (last, hedges) = (None, G::Hedges::default());
-        let phase = PhaseCell::of_options(options);
+        let phase = PhaseCell::new(PlainCall::NotStarted(options));
+        let (last, hedges) = (None, G::Hedges::NONE);
         let call = CallState { phase, last, hedges, origin, operation, classify, sleeper };
         Retrying { attempt: None, call, output: PhantomData }
     }
@@ -369,20 +370,14 @@ where
 {
     match last {
         Some(Ok(value)) if stop_reason == StopReason::Succeeded => {
-            if R::REPORTS {
-                Ok(R::output(value, || details(None).report))
-            } else {
-                Ok(R::output(value, no_report))
-            }
+            Ok(R::output(value, || details(None).report))
         }
-        Some(last) => {
-            let error = match &last {
-                Err(error) if C::RECORDS_ERRORS => C::error_text(error),
+        last => {
+            let details = details(match &last {
+                Some(Err(error)) if C::RECORDS_ERRORS => C::error_text(error),
                 _ => None,
-            };
-            let details = details(error);
-            Err(Error::new(C::keep(last), details))
+            });
+            Err(Error::new(last.and_then(C::keep), details))
         }
-        None => Err(Error::new(None, details(None))),
     }
 }

@@ -12,7 +12,6 @@ use redial_core::{Ns, StopReason};
 use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, Timer};
 use crate::engine::Engine;
 use crate::error::Details;
-use crate::options::Options;
 use crate::plain::{PlainCall, PlainStep, SleepUntil};
 use crate::policy::Origin;
 use crate::sleeper::Sleeper;
@@ -32,12 +31,9 @@ pub(crate) enum CallPhase<'p, S: Sleeper> {
 pub(crate) struct PhaseCell<'p, S: Sleeper>(ManuallyDrop<CallPhase<'p, S>>);
 
 impl<'p, S: Sleeper> PhaseCell<'p, S> {
-    /// The phase of a call with these options that has not been polled.
-    pub(crate) fn of_options(options: Option<Box<Options<'p>>>) -> Self {
-        PhaseCell(ManuallyDrop::new(CallPhase::Plain(match options {
-            None => PlainCall::NotStarted,
-            Some(options) => PlainCall::Configured(options),
-        })))
+    #[inline(always)]
+    pub(crate) const fn new(phase: PlainCall<'p, S>) -> Self {
+        PhaseCell(ManuallyDrop::new(CallPhase::Plain(phase)))
     }
 }
 
@@ -94,17 +90,17 @@ impl<'p, S: Sleeper> Machine<'p, S> {
 impl<'p, S: Sleeper> CallPhase<'p, S> {
     /// Whether the call has not been polled, and has no options.
     pub(crate) const fn is_not_started(&self) -> bool {
-        matches!(self, CallPhase::Plain(PlainCall::NotStarted))
-    }
-
-    /// Whether the call has no state machine.
-    pub(crate) const fn is_plain(&self) -> bool {
-        matches!(self, CallPhase::Plain(_))
+        matches!(self, CallPhase::Plain(PlainCall::NotStarted(None)))
     }
 
     /// Whether the call has no state machine, and an attempt runs.
     pub(crate) fn is_attempt_running(&self) -> bool {
         matches!(self, CallPhase::Plain(plain) if plain.is_attempt_running())
+    }
+
+    /// Whether the call has no state machine.
+    pub(crate) const fn is_plain(&self) -> bool {
+        matches!(self, CallPhase::Plain(_))
     }
 
     /// The next step of the call; pending if everything that it waits for is pending.

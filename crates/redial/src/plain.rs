@@ -34,10 +34,8 @@ pub(crate) const UNKNOWN: Ns = NEVER;
 
 /// The state of a call without its state machine.
 pub(crate) enum PlainCall<'p, S: Sleeper> {
-    /// The call has not been polled, and has no options.
-    NotStarted,
     /// The call has not been polled.
-    Configured(Box<Options<'p>>),
+    NotStarted(Option<Box<Options<'p>>>),
     /// No delay and no timer so far.
     Immediate {
         /// Attempts started.
@@ -208,7 +206,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
     /// Whether an attempt runs.
     pub(crate) fn is_attempt_running(&self) -> bool {
         match self {
-            PlainCall::NotStarted | PlainCall::Configured(_) => false,
+            PlainCall::NotStarted(_) => false,
             PlainCall::Immediate { .. } => true,
             PlainCall::Timed(timed) => !matches!(timed.waits, WaitsFor::NextAttempt(..)),
         }
@@ -222,7 +220,11 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
         sleeper: &S,
     ) -> Poll<PlainStep<'p, S>> {
         let step = match self {
-            PlainCall::NotStarted => {
+            PlainCall::NotStarted(Some(options)) => {
+                let options = mem::take(&mut **options);
+                return Poll::Ready(begin(origin, options, poll.traits, sleeper.now()));
+            }
+            PlainCall::NotStarted(None) => {
                 let (policy, now) = (origin.policy(), sleeper.now());
                 if policy.needs_machine() || crate::is_observed() {
                     return Poll::Ready(begin(origin, Options::default(), poll.traits, now));
@@ -230,10 +232,6 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
                 *self = PlainCall::Immediate { attempts: 1, start: now };
                 poll.attempt = Attempt::first(policy.first_attempt_timeout());
                 start(1, poll)
-            }
-            PlainCall::Configured(options) => {
-                let options = mem::take(&mut **options);
-                return Poll::Ready(begin(origin, options, poll.traits, sleeper.now()));
             }
             PlainCall::Timed(timed) if matches!(timed.waits, WaitsFor::NextAttempt(..)) => {
                 start(ready!(self.poll_delay(sleeper, poll.cx)), poll)
@@ -268,7 +266,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
                 *start = sleeper.now();
                 *start
             }
-            PlainCall::NotStarted | PlainCall::Configured(_) => sleeper.now(),
+            PlainCall::NotStarted(_) => sleeper.now(),
         }
     }
 
@@ -276,7 +274,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
     fn counters(&mut self, sleeper: &S) -> CallCounters {
         let start = self.start(sleeper);
         match self {
-            PlainCall::NotStarted | PlainCall::Configured(_) => CallCounters::new(start),
+            PlainCall::NotStarted(_) => CallCounters::new(start),
             PlainCall::Immediate { attempts, .. } => {
                 CallCounters { attempts: *attempts, ..CallCounters::new(start) }
             }
@@ -363,7 +361,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
                 let timed = timed.as_mut().project();
                 (*timed.counters, *timed.waits) = (counters, waits);
             }
-            PlainCall::NotStarted | PlainCall::Configured(_) | PlainCall::Immediate { .. } => {
+            PlainCall::NotStarted(_) | PlainCall::Immediate { .. } => {
                 *self = PlainCall::timed(counters, waits);
             }
         }
