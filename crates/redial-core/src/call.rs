@@ -438,6 +438,18 @@ impl<P: Deref<Target = Policy>> Call<P> {
         }
     }
 
+    /// When the next retry or hedge is due; `None` if none is, or if the deadline comes first. The
+    /// throttle may still refuse one that it has not granted.
+    #[must_use]
+    pub fn next_attempt_at(&self) -> Option<Ns> {
+        let at = match self.phase {
+            Phase::Retry { .. } | Phase::Hedge { .. } | Phase::PaidHedge { .. } => self.timer_at,
+            Phase::HedgeNow | Phase::StartNow => self.last_input_at,
+            Phase::Idle | Phase::AwaitStrategy | Phase::AwaitGrant(_) => return None,
+        };
+        (at < self.deadline).then_some(at)
+    }
+
     /// Whether the call waits for the answer of its strategy.
     #[must_use]
     pub const fn awaits_strategy(&self) -> bool {

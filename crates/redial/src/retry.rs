@@ -308,8 +308,9 @@ where
     ///
     /// The error that ends the call is not passed to it: the call returns that one. An attempt that timed
     /// out and a value that [`until`](Retry::until) rejects have no error; see [`on_event`](Retry::on_event).
-    /// In a hedged call the delay is zero, because an error starts the next attempt at once; it is called for
-    /// each error after which the call continues.
+    /// In a hedged call an error starts the next attempt at once, so the delay is zero unless the server's
+    /// pushback or the throttle delays that attempt. It is not called if no attempt follows, as when the
+    /// budget refuses it, even if others still run.
     ///
     /// A call with `notify` costs no allocation and no clock read. Several are called in their order.
     ///
