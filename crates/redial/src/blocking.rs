@@ -18,6 +18,7 @@ use crate::options::Options;
 use crate::policy::Sequential;
 use crate::report::Report;
 use crate::retry::Retry;
+use crate::sleeper::UnsetSleeper;
 
 impl<'p, G, O, C, S, R, T, E> Retry<'p, C, G, O, Blocking, S, R>
 where
@@ -53,7 +54,10 @@ where
     ///
     /// # Panics
     /// If the operation, a classifier or a hook panics.
-    pub fn call(self) -> Result<R::Output, Error<E, C::Kept>> {
+    pub fn call(self) -> Result<R::Output, Error<E, C::Kept>>
+    where
+        S: UnsetSleeper,
+    {
         let Retry { origin, mut operation, mut classify, options, .. } = self;
         let start = Instant::now();
         let policy = origin.policy();

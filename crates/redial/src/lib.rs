@@ -187,6 +187,7 @@
 //! | `Retry<'_, Hooked<..., ...>, ..., ..., ...>` is not a future | the same after `.notify(..)` or `.record_errors()`: add `.when(..)` |
 //! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: use `.call()`, or make it `async` |
 //! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: use `.await` |
+//! | a blocking call waits in its thread | the call would ignore its sleeper: remove `.sleeping_on(..)` |
 //! | expected `Policy`, found `Builder<Policy>` | end the builder with `.build()`, or with `.try_build()?` for values known at run time |
 //! | expected `Policy`, found `Hedged` | hedged policies have their own type |
 //! | expected a closure that implements `FnMut`, found one that only implements `FnOnce` | the closure moves a captured value into the first attempt: clone it inside the closure, before the `async move` block |
@@ -353,6 +354,7 @@ pub mod parts {
     pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
     pub use crate::owned::{OwnedHedged, OwnedPolicy};
     pub use crate::policy::{Origin, OriginKind, Sequential, Site};
+    pub use crate::sleeper::UnsetSleeper;
 }
 
 /// Whether the events of each call are observed, so that every call needs its state machine.

@@ -381,6 +381,8 @@ impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
 
     /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::Sleeper). A
     /// function that returns a future is not enough, because elapsed times and deadlines need a clock.
+    ///
+    /// A blocking call waits in its thread and has no sleeper: `.call()` after it does not compile.
     pub fn sleeping_on<Z: Sleeper>(self, sleeper: Z) -> Retry<'p, C, G, O, K, Z, R> {
         let Retry { origin, operation, classify, options, kind, .. } = self;
         Retry { origin, operation, classify, sleeper, options, kind }

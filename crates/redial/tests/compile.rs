@@ -35,7 +35,7 @@ fn compile_fail_cases_fail_and_call_sites_pass() {
 }
 
 /// Our part of the message of each failing case.
-const HELP_TEXTS: [(&str, &str); 14] = [
+const HELP_TEXTS: [(&str, &str); 15] = [
     ("missing_when", "CallWhenToSayWhichErrorsAreRetried"),
     ("zero_attempts", "attempts: 0 would never try; write 1 for a single attempt"),
     (
@@ -44,6 +44,7 @@ const HELP_TEXTS: [(&str, &str); 14] = [
     ),
     ("first_delay_above_cap", "backoff: the first delay is above the cap"),
     ("attempts_above_reserve", "attempts: the retry budget has no refill"),
+    ("blocking_sleeper", "a blocking call waits in its thread: remove `.sleeping_on(..)`"),
     ("hedging_blocking", "and where it is hedged a future"),
     ("hedging_not_idempotent", "not_idempotent"),
     ("hedging_strategy", "strategy"),
