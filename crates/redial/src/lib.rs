@@ -188,6 +188,7 @@
 //! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: use `.call()`, or make it `async` |
 //! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: use `.await` |
 //! | a blocking call waits in its thread | the call would ignore its sleeper: remove `.sleeping_on(..)` |
+//! | the call is classified already | a second `.when(..)`, or one after `.classify(..)`: combine them into one rule |
 //! | expected `Policy`, found `Builder<Policy>` | end the builder with `.build()`, or with `.try_build()?` for values known at run time |
 //! | expected `Policy`, found `Hedged` | hedged policies have their own type |
 //! | expected a closure that implements `FnMut`, found one that only implements `FnOnce` | the closure moves a captured value into the first attempt: clone it inside the closure, before the `async move` block |

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redial::strategy::{Decision, Request};
 use redial::throttle::{Bucket, Cost, Grant, RetryBudget, Withdrawal};
 use redial::time::Ns;
-use redial::{Failure, Hedged, Policy, StopReason, Throttle, ms, s};
+use redial::{Directive, Failure, Hedged, Policy, StopReason, Throttle, ms, s};
 
 /// Three attempts with delays of 10 ms.
 fn three() -> Policy {
@@ -236,6 +236,56 @@ async fn notify_may_come_before_when() {
     let call = call.when(|_| true).notify(|_, _| second.update(|count| count + 1));
     call.await.expect_err("it fails");
     assert_eq!((first.get(), second.get()), (2, 2));
+}
+
+/// Values below 4 are retried, and so are errors.
+#[tokio::test(start_paused = true)]
+async fn notify_and_rules_may_come_in_any_order() {
+    let policy = Policy::constant(ms(10)).attempts(5).throttle(Throttle::none()).build();
+    let seen = RefCell::new(Vec::new());
+    let notify = |error: &u32, _: Duration| seen.borrow_mut().push(*error);
+    let ready = |value: &u32| *value == 4;
+    let operation = || {
+        let mut number = 0;
+        move || {
+            number += 1;
+            std::future::ready(if number % 2 == 0 { Ok(number) } else { Err(number) })
+        }
+    };
+    let call = || policy.retry(operation());
+    let by_result = |result: &Result<u32, u32>| {
+        let is_ready = matches!(result, Ok(4));
+        (!is_ready).then(|| Directive::Retry(Failure::server()))
+    };
+    for result in [
+        call().notify(notify).until(ready).when(|_| true).await,
+        call().notify(notify).when(|_| true).until(ready).await,
+        call().until(ready).notify(notify).when(|_| true).await,
+        call().when(|_| true).notify(notify).until(ready).await,
+        call().notify(notify).record_errors().until(ready).when(|_| true).await,
+        call().record_errors().when(|_| true).notify(notify).until(ready).await,
+        call().notify(notify).classify(by_result).await,
+        call().notify(notify).record_errors().classify(by_result).await,
+    ] {
+        assert_eq!(result.ok(), Some(4));
+        assert_eq!(seen.borrow_mut().drain(..2).collect::<Vec<_>>(), [1, 3]);
+    }
+    assert!(seen.borrow().is_empty());
+
+    let call = || {
+        policy.retry_on(&mut *Box::leak(Box::new(0)), async |number: &mut u32| {
+            *number += 1;
+            if *number % 2 == 0 { Ok(*number) } else { Err(*number) }
+        })
+    };
+    for result in [
+        call().notify(notify).until(ready).when(|_| true).await,
+        call().until(ready).record_errors().notify(notify).when(|_| true).await,
+        call().notify(notify).record_errors().classify(by_result).await,
+    ] {
+        assert_eq!(result.ok(), Some(4));
+        assert_eq!(seen.borrow_mut().drain(..2).collect::<Vec<_>>(), [1, 3]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
