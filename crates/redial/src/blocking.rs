@@ -32,7 +32,9 @@ where
     /// The thread is blocked while an attempt runs and during the backoff. A running attempt cannot be
     /// cancelled: the operation has to keep its own timeout, for which
     /// [`Policy::retry_with`](crate::Policy::retry_with) passes the remaining time. The deadline is
-    /// checked when the attempt returns (decision P12).
+    /// checked when the attempt returns (decision P12). An
+    /// [`attempt_timeout`](crate::Builder::attempt_timeout) only shortens
+    /// [`Attempt::remaining`](crate::Attempt::remaining), and `retry_timeouts` has no effect.
     ///
     /// ```
     /// use redial::{Policy, ms};

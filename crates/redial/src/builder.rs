@@ -95,6 +95,10 @@ impl<P> Builder<P> {
     /// [`Builder::retry_timeouts`]. In a hedged policy, a timeout is a failure like any other, because a
     /// hedged operation may be repeated anyway.
     ///
+    /// A blocking attempt cannot be cancelled: the timeout shortens
+    /// [`Attempt::remaining`](crate::Attempt::remaining) and does nothing else. The result of an attempt that
+    /// takes longer counts as usual.
+    ///
     /// ```
     /// use redial::{Policy, StopReason, ms, testing};
     ///

@@ -173,8 +173,9 @@
 //!   how far the attempt got. Return `Failure::client().at(Stage::Unsent)` for a request that was not sent.
 //! - **A call ends before its deadline.** The next attempt could not have started in time, so the call
 //!   fails at once instead of sleeping first; see [`rules::DeadlineAction`].
-//! - **A blocking attempt runs past the deadline.** A thread cannot be cancelled. Give the operation a
-//!   timeout: [`Policy::retry_with`] passes it the remaining time.
+//! - **A blocking attempt runs past the deadline or its `attempt_timeout`.** A thread cannot be cancelled.
+//!   Give the operation a timeout: [`Policy::retry_with`] passes it the remaining time, which is all that an
+//!   `attempt_timeout` changes in a blocking call.
 //!
 //! [`Error`] has the number of attempts, the elapsed time, the [`StopReason`] and the last error of the
 //! operation. [`Report`] has the same for a success.
