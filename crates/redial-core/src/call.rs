@@ -81,7 +81,8 @@ pub const LIVE_MAX: usize = 32;
 pub struct CallParams {
     /// The time allowed for the call; the shorter of this and the policy's deadline applies.
     pub deadline: Option<Duration>,
-    /// Whether the call is idempotent, so that an attempt that may have run can be repeated.
+    /// Whether the call is idempotent, so that an attempt that may have run can be repeated. If not, a
+    /// policy that hedges makes one attempt, apart from transparent retries (decision P8).
     pub idempotent: bool,
     /// Whether the request cannot be replayed, for example because it exceeds the replay buffer.
     /// The call then makes a single attempt (decision G24).
@@ -305,7 +306,8 @@ impl<P: Deref<Target = Policy>> Call<P> {
         let until = policy.deadline(now, deadline);
         let attempts_max = policy.attempts_max();
         let rules = policy.rules();
-        debug_assert!(idempotent || rules.hedge.is_none(), "a hedged call is idempotent");
+        // P8: a hedge is sent before the earlier attempts are known not to have run.
+        let is_unsafe = !idempotent && rules.hedge.is_some();
         let uses_strategy = uses_strategy || rules.uses_strategy;
         let hedge_after = HedgeDelay::after(hedge, rules.hedge);
         let call = Call {
@@ -329,7 +331,7 @@ impl<P: Deref<Target = Policy>> Call<P> {
             unprocessed_retried: false,
             not_replayable,
             ends_at_attempt_timeout,
-            stopped_by: None,
+            stopped_by: is_unsafe.then_some(StopReason::NotIdempotent),
             failure: Failure::server(),
             failed_attempt: None,
             end: None,
@@ -434,6 +436,18 @@ impl<P: Deref<Target = Policy>> Call<P> {
             Phase::StartNow => Some(self.last_input_at),
             _ => None,
         }
+    }
+
+    /// When the next retry or hedge is due; `None` if none is, or if the deadline comes first. The
+    /// throttle may still refuse one that it has not granted.
+    #[must_use]
+    pub fn next_attempt_at(&self) -> Option<Ns> {
+        let at = match self.phase {
+            Phase::Retry { .. } | Phase::Hedge { .. } | Phase::PaidHedge { .. } => self.timer_at,
+            Phase::HedgeNow | Phase::StartNow => self.last_input_at,
+            Phase::Idle | Phase::AwaitStrategy | Phase::AwaitGrant(_) => return None,
+        };
+        (at < self.deadline).then_some(at)
     }
 
     /// Whether the call waits for the answer of its strategy.

@@ -324,15 +324,19 @@ fn compute_delay(
     (span, hinted)
 }
 
-/// A server's delay and a random part of its share [`Rules::hint_jitter`], never less than the server
-/// asks for.
+/// A server's delay and a random part of its share [`Rules::hint_jitter`], at most the longest delay that
+/// the policy waits for.
 fn with_hint_jitter(rules: &Rules, span: Ns, now: Ns, env: &mut impl Environment) -> Ns {
     if rules.hint_jitter == 0.0 {
         return span;
     }
     let u = env.draw();
     env.record(now, Event::RandomDraw(u));
-    span.saturating_add((u * rules.hint_jitter * span as f64) as Ns)
+    let jittered = span.saturating_add((u * rules.hint_jitter * span as f64) as Ns);
+    match rules.hint {
+        HintRule::Exact(Some(most)) => jittered.min(ns(most)),
+        _ => jittered,
+    }
 }
 
 /// The base delay with jitter; decorrelated jitter grows from the first and the previous delay.

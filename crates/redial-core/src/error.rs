@@ -42,6 +42,10 @@ pub enum PolicyError {
     HedgeWithStrategy,
     /// Hedging together with a reset of the series.
     HedgeWithReset,
+    /// Hedging without end: the number of attempts that can run at the same time ends it.
+    HedgeForever,
+    /// Hedging together with a jitter of hints.
+    HedgeWithHintJitter,
     /// A reset of the series after no time.
     ResetAfterZero,
     /// A jitter of hints outside `[0, 1]`.
@@ -93,6 +97,7 @@ impl PolicyError {
             | PolicyError::Unlimited
             | PolicyError::ForeverWithoutDelay
             | PolicyError::HedgeAttempts
+            | PolicyError::HedgeForever
             | PolicyError::AttemptsAboveReserve => "attempts",
             PolicyError::Factor => "backoff.exponential.factor",
             PolicyError::EmptyTable => "backoff.table",
@@ -112,7 +117,7 @@ impl PolicyError {
             | PolicyError::HedgeAsRetry
             | PolicyError::RetryAsHedge => "hedge",
             PolicyError::ResetAfterZero => "reset_after",
-            PolicyError::HintJitter => "hint_jitter",
+            PolicyError::HintJitter | PolicyError::HedgeWithHintJitter => "hint_jitter",
             PolicyError::Quantile => "hedge_at.quantile",
             PolicyError::FloorAboveCap => "hedge_at.floor",
             PolicyError::Samples => "hedge_at.samples",
@@ -184,6 +189,12 @@ impl PolicyError {
             }
             PolicyError::HedgeWithReset => {
                 "hedge: a reset starts the delays between retries anew, and hedges have none; leave out reset_after"
+            }
+            PolicyError::HedgeForever => {
+                "attempts: a hedged policy runs 32 attempts at the most, so none goes on forever; write a number"
+            }
+            PolicyError::HedgeWithHintJitter => {
+                "hint_jitter: a hedge starts exactly when the server allows it; leave the jitter out, or retry instead of hedging"
             }
             PolicyError::ResetAfterZero => {
                 "reset_after: zero would reset after every attempt, and the delays would never grow; write how long an attempt must run to count as healthy"

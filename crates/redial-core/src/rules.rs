@@ -204,6 +204,12 @@ impl Rules {
             if self.reset_after.is_some() {
                 return Some(PolicyError::HedgeWithReset);
             }
+            if self.never_gives_up() {
+                return Some(PolicyError::HedgeForever);
+            }
+            if self.hint_jitter > 0.0 {
+                return Some(PolicyError::HedgeWithHintJitter);
+            }
             match self.attempts {
                 Some(attempts) if attempts as usize > LIVE_MAX => {
                     return Some(PolicyError::HedgeAttempts);

@@ -144,11 +144,8 @@ fn run(
     now: Ns,
 ) -> Ns {
     let hedged = policy.rules().hedge.is_some();
-    let params = CallParams {
-        idempotent: hedged || script.params.idempotent,
-        uses_strategy: !hedged && script.params.uses_strategy,
-        ..script.params
-    };
+    let params =
+        CallParams { uses_strategy: !hedged && script.params.uses_strategy, ..script.params };
     let env = TestEnvironment::with_later(spec, shared, script.seed, &script.later);
     let mut driver = TestDriver::begin_taking(script.starts, policy, params, now, env, model);
     for event in &script.events {

@@ -1,5 +1,6 @@
 //! Classification of responses by RFC 49's list and its exclusions; every other KV status and code is
 //! final.
+#![cfg(feature = "tokio")]
 
 use redial::{Directive, StopReason};
 use redial_couchbase::response::{KNOWN_STATUSES, is_known};

@@ -99,7 +99,8 @@ pub trait Operation {
     }
 
     /// Whether the operation is idempotent. If not, a failed attempt is retried only with proof that it
-    /// did not run, as with [`Retry::not_idempotent`](crate::Retry::not_idempotent).
+    /// did not run, as with [`Retry::not_idempotent`](crate::Retry::not_idempotent); under a
+    /// [`Hedged`](crate::Hedged) policy such an operation is attempted once.
     #[inline(always)]
     fn is_idempotent(&self) -> bool {
         true

@@ -18,6 +18,7 @@ use crate::options::Options;
 use crate::policy::Sequential;
 use crate::report::Report;
 use crate::retry::Retry;
+use crate::sleeper::UnsetSleeper;
 
 impl<'p, G, O, C, S, R, T, E> Retry<'p, C, G, O, Blocking, S, R>
 where
@@ -31,7 +32,9 @@ where
     /// The thread is blocked while an attempt runs and during the backoff. A running attempt cannot be
     /// cancelled: the operation has to keep its own timeout, for which
     /// [`Policy::retry_with`](crate::Policy::retry_with) passes the remaining time. The deadline is
-    /// checked when the attempt returns (decision P12).
+    /// checked when the attempt returns (decision P12). An
+    /// [`attempt_timeout`](crate::Builder::attempt_timeout) only shortens
+    /// [`Attempt::remaining`](crate::Attempt::remaining), and `retry_timeouts` has no effect.
     ///
     /// ```
     /// use redial::{Policy, ms};
@@ -53,7 +56,10 @@ where
     ///
     /// # Panics
     /// If the operation, a classifier or a hook panics.
-    pub fn call(self) -> Result<R::Output, Error<E, C::Kept>> {
+    pub fn call(self) -> Result<R::Output, Error<E, C::Kept>>
+    where
+        S: UnsetSleeper,
+    {
         let Retry { origin, mut operation, mut classify, options, .. } = self;
         let start = Instant::now();
         let policy = origin.policy();

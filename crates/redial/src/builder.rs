@@ -95,6 +95,10 @@ impl<P> Builder<P> {
     /// [`Builder::retry_timeouts`]. In a hedged policy, a timeout is a failure like any other, because a
     /// hedged operation may be repeated anyway.
     ///
+    /// A blocking attempt cannot be cancelled: the timeout shortens
+    /// [`Attempt::remaining`](crate::Attempt::remaining) and does nothing else. The result of an attempt that
+    /// takes longer counts as usual.
+    ///
     /// ```
     /// use redial::{Policy, StopReason, ms, testing};
     ///
@@ -110,8 +114,9 @@ impl<P> Builder<P> {
     }
 
     /// The longest delay that is accepted from the server (`Retry-After`, pushback); the default is 60 s.
-    /// A longer one, or one that reaches the deadline, ends the call with the last outcome
-    /// ([`StopReason::HintTooLong`](crate::StopReason::HintTooLong)).
+    /// A longer one ends the call with the last outcome
+    /// ([`StopReason::HintTooLong`](crate::StopReason::HintTooLong)), as does one that reaches the deadline
+    /// ([`StopReason::Deadline`](crate::StopReason::Deadline)).
     ///
     /// A hint replaces the backoff delay, without jitter. It does not advance the backoff: the delay
     /// after it is the one that would have been next.
@@ -131,7 +136,8 @@ impl<P> Builder<P> {
         self
     }
 
-    /// Waits at most this long when the server asks for a longer delay, instead of ending the call.
+    /// Waits at most this long, [`hint_jitter`](Builder::hint_jitter) included, when the server asks for a
+    /// longer delay, instead of ending the call.
     ///
     /// ```
     /// use redial::testing::{fails_with, play, succeeds};
@@ -164,7 +170,8 @@ impl<P> Builder<P> {
     }
 
     /// Adds up to this share of the delay that the server asks for, at random: 0.1 adds up to a tenth. It
-    /// spreads out clients that got the same hint (thundering herd). A hint is never shortened.
+    /// spreads out clients that got the same hint (thundering herd). It never shortens a hint, and the sum is
+    /// cut at [`hint_clamp`](Builder::hint_clamp). Hedges take no jitter, so a hedged policy refuses it.
     ///
     /// ```
     /// use redial::testing::{Play, Script, fails_with, succeeds};

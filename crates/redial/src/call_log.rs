@@ -21,8 +21,9 @@
 //!   2.0; after that, a version is dropped only in a new major release.
 //! - Within a version, the head, the names of the events, their fields and their values never change
 //!   their meaning, and none of them is removed.
-//! - A new event, field or value means a new version, so an old reader fails on the first line rather
-//!   than in the middle of a file.
+//! - Once a release has written a version, a new event, field or value means a new version, so an old
+//!   reader fails on the first line rather than in the middle of a file. (Before the first
+//!   release, version 2 got the stop reasons `hint` and `attempt-timeout` and the kind `not-ready`.)
 //! - Times are whole nanoseconds. `at` counts from the start of the driver's clock, which differs from
 //!   process to process.
 //! - An unknown event or field is an error with its line number. A call log is evidence: a reader that

@@ -257,3 +257,64 @@ impl<T, E, R: ClassifyRule<T, E>> Classify<T, E> for Chain<R> {
         keep_any(result)
     }
 }
+
+/// A classifier that does not say yet which errors are retried.
+#[diagnostic::on_unimplemented(
+    message = "the call is classified already",
+    label = "a second `.when(..)`, or one after `.classify(..)`"
+)]
+pub trait AddWhen {
+    /// The classifier with this rule for errors.
+    type Added<W>;
+    /// Adds the rule.
+    fn add<W>(self, rule: W) -> Self::Added<W>;
+}
+
+/// A classifier that accepts every value so far.
+#[diagnostic::on_unimplemented(
+    message = "the values of the call are classified already",
+    label = "a second `.until(..)`, or one after `.classify(..)`"
+)]
+pub trait AddUntil {
+    /// The classifier with this rule for values.
+    type Added<F>;
+    /// Adds the rule.
+    fn add<F>(self, accepts: F) -> Self::Added<F>;
+}
+
+/// A classifier without rules.
+#[diagnostic::on_unimplemented(
+    message = "the call is classified already",
+    label = "`.classify(..)` after `.when(..)`, `.until(..)` or another one"
+)]
+pub trait AddClassify: AddWhen {}
+
+impl AddWhen for CallWhenToSayWhichErrorsAreRetried {
+    type Added<W> = W;
+    fn add<W>(self, rule: W) -> W {
+        rule
+    }
+}
+
+impl<F, C: AddWhen> AddWhen for Until<F, C> {
+    type Added<W> = Until<F, C::Added<W>>;
+    fn add<W>(self, rule: W) -> Self::Added<W> {
+        Until(self.0, self.1.add(rule))
+    }
+}
+
+impl AddUntil for CallWhenToSayWhichErrorsAreRetried {
+    type Added<F> = Until<F, Self>;
+    fn add<F>(self, accepts: F) -> Self::Added<F> {
+        Until(accepts, self)
+    }
+}
+
+impl<G> AddUntil for When<G> {
+    type Added<F> = Until<F, Self>;
+    fn add<F>(self, accepts: F) -> Self::Added<F> {
+        Until(accepts, self)
+    }
+}
+
+impl AddClassify for CallWhenToSayWhichErrorsAreRetried {}

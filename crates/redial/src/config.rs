@@ -64,8 +64,9 @@
 //! A `budget` has no refill over time unless it has `per_second`. A duration is text like `"250ms"`,
 //! `"1.5s"` or `"1m30s"`.
 //!
-//! `hedge` makes the policy a hedged one. `backoff` and `jitter` are then ignored, so that one line
-//! switches a policy between retries and hedging; `limits` and `reset_after` are an error.
+//! `hedge` makes the policy a hedged one. `backoff`, `jitter` and `late`, which concern the delays between
+//! retries, are then ignored, so that one line switches a policy between retries and hedging; `limits`,
+//! `reset_after`, `hint_jitter` and `"forever"` are an error. With `"unlimited"` it makes at most 32 attempts.
 //!
 //! # Presets
 //!
@@ -285,7 +286,7 @@ impl PolicyConfig {
     }
 
     fn build(&self) -> Result<Policy, PolicyError> {
-        // Backoff and jitter are ignored beside `hedge`: in scenario files, one line switches a policy
+        // Backoff, jitter and `late` are ignored beside `hedge`: in scenario files, one line switches a policy
         // between retries and hedging. Limits state a guarantee that hedging cannot keep, so they are
         // an error, even empty ones.
         if self.hedge.is_some() && self.limits.is_some() {
@@ -293,7 +294,7 @@ impl PolicyConfig {
         }
         // P13: a written attempt timeout says that timed-out attempts are retried.
         let retries_timeouts =
-            self.hedge.is_some() || self.retry_timeouts && self.attempt_timeout.is_some();
+            self.retry_timeouts && (self.hedge.is_some() || self.attempt_timeout.is_some());
         let rules = Rules {
             attempts: self.attempts,
             forever: self.forever && self.attempts.is_none(),

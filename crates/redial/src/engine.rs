@@ -120,6 +120,8 @@ pub(crate) struct Engine<'p> {
     data: Vec<Box<dyn Any + Send + Sync>>,
     reasons: Reasons,
     pending_answer: Option<PendingAnswer>,
+    /// Whether the hedge that follows a failure waits for a later answer of the throttle.
+    is_hedge_awaited: bool,
     /// Where the current poll is.
     pub(crate) position: PollLoop,
     /// The timer has fired, and other tasks had a turn since: an outcome of the same moment comes first
@@ -200,6 +202,7 @@ impl<'p> Engine<'p> {
             data,
             reasons: Reasons::default(),
             pending_answer: None,
+            is_hedge_awaited: false,
             position: PollLoop::START,
             yielded: false,
             elapsed_exact: true,
@@ -237,10 +240,16 @@ impl<'p> Engine<'p> {
         }
         self.yielded = false;
         self.call.outcome(slot, Classification::from(directive), now, &mut self.env);
-        // A hedged call schedules no retry: its next attempt starts at once, or others still run.
-        if self.policy.rules().hedge.is_some() && self.call.end().is_none() {
-            self.env.context.retry_after = Some(0);
+        if self.policy.rules().hedge.is_some() {
+            self.note_next_hedge(now);
         }
+    }
+
+    /// Keeps the delay of the hedge that follows a failure: a hedged call schedules no retry.
+    fn note_next_hedge(&mut self, now: Ns) {
+        let next = self.call.next_attempt_at();
+        self.env.context.retry_after = next.map(|at| at.saturating_sub(now));
+        self.is_hedge_awaited = self.call.awaits_grant();
     }
 
     /// The delay of a retry that was decided since the last time, if a result is retried.
@@ -320,7 +329,11 @@ impl<'p> Engine<'p> {
             Some(PendingAnswer::Throttle(grant)) => {
                 let Poll::Ready(grant) = grant.as_mut().poll(cx) else { return Poll::Pending };
                 self.pending_answer = None;
-                self.call.granted(grant, now(), &mut self.env);
+                let now = now();
+                self.call.granted(grant, now, &mut self.env);
+                if self.is_hedge_awaited {
+                    self.note_next_hedge(now);
+                }
             }
         }
         Poll::Ready(())

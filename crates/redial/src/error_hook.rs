@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redial_core::Directive;
 
-use crate::classify::{Classify, Last};
+use crate::classify::{AddClassify, AddUntil, AddWhen, Classify, Last};
 
 /// Receives the errors of a call. A call without hooks has no code for them.
 pub trait ErrorHook<E> {
@@ -103,3 +103,20 @@ impl<T, E, C: Classify<T, E>, H: ErrorHook<E>> Classify<T, E> for Hooked<C, H> {
         C::error_text(error).or_else(|| H::text(error))
     }
 }
+
+// A hook stays outside the rules, so it sees every error.
+impl<C: AddWhen, H> AddWhen for Hooked<C, H> {
+    type Added<W> = Hooked<C::Added<W>, H>;
+    fn add<W>(self, rule: W) -> Self::Added<W> {
+        Hooked(self.0.add(rule), self.1)
+    }
+}
+
+impl<C: AddUntil, H> AddUntil for Hooked<C, H> {
+    type Added<F> = Hooked<C::Added<F>, H>;
+    fn add<F>(self, accepts: F) -> Self::Added<F> {
+        Hooked(self.0.add(accepts), self.1)
+    }
+}
+
+impl<C: AddClassify, H> AddClassify for Hooked<C, H> {}

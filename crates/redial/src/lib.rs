@@ -173,8 +173,9 @@
 //!   how far the attempt got. Return `Failure::client().at(Stage::Unsent)` for a request that was not sent.
 //! - **A call ends before its deadline.** The next attempt could not have started in time, so the call
 //!   fails at once instead of sleeping first; see [`rules::DeadlineAction`].
-//! - **A blocking attempt runs past the deadline.** A thread cannot be cancelled. Give the operation a
-//!   timeout: [`Policy::retry_with`] passes it the remaining time.
+//! - **A blocking attempt runs past the deadline or its `attempt_timeout`.** A thread cannot be cancelled.
+//!   Give the operation a timeout: [`Policy::retry_with`] passes it the remaining time, which is all that an
+//!   `attempt_timeout` changes in a blocking call.
 //!
 //! [`Error`] has the number of attempts, the elapsed time, the [`StopReason`] and the last error of the
 //! operation. [`Report`] has the same for a success.
@@ -187,6 +188,8 @@
 //! | `Retry<'_, Hooked<..., ...>, ..., ..., ...>` is not a future | the same after `.notify(..)` or `.record_errors()`: add `.when(..)` |
 //! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: use `.call()`, or make it `async` |
 //! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: use `.await` |
+//! | a blocking call waits in its thread | the call would ignore its sleeper: remove `.sleeping_on(..)` |
+//! | the call is classified already | a second `.when(..)`, or one after `.classify(..)`: combine them into one rule |
 //! | expected `Policy`, found `Builder<Policy>` | end the builder with `.build()`, or with `.try_build()?` for values known at run time |
 //! | expected `Policy`, found `Hedged` | hedged policies have their own type |
 //! | expected a closure that implements `FnMut`, found one that only implements `FnOnce` | the closure moves a captured value into the first attempt: clone it inside the closure, before the `async move` block |
@@ -353,6 +356,7 @@ pub mod parts {
     pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
     pub use crate::owned::{OwnedHedged, OwnedPolicy};
     pub use crate::policy::{Origin, OriginKind, Sequential, Site};
+    pub use crate::sleeper::UnsetSleeper;
 }
 
 /// Whether the events of each call are observed, so that every call needs its state machine.

@@ -124,7 +124,8 @@ macro_rules! call_options {
 
         /// The timeout of each attempt of this call, in place of the policy's; see
         /// [`Builder::attempt_timeout`](crate::Builder::attempt_timeout). A timeout that is not shorter than
-        /// the policy's deadline has no effect.
+        /// the policy's deadline has no effect, and in a blocking call it only shortens
+        /// [`Attempt::remaining`](crate::Attempt::remaining).
         ///
         /// ```
         /// use redial::{Policy, StopReason, ms};
@@ -310,7 +311,7 @@ macro_rules! retry_options {
         /// Retries attempts of this call that time out, as
         /// [`Builder::retry_timeouts`](crate::Builder::retry_timeouts) does for every call of a policy. It has
         /// no effect on a call that is [not idempotent](Self::not_idempotent): an attempt that timed out may
-        /// have run.
+        /// have run. No blocking attempt is timed out, so it has no effect there.
         ///
         /// ```
         /// use redial::{Policy, ms};

@@ -10,7 +10,8 @@ use redial_core::{LatencyEstimator, Ns};
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::classify::{
-    CallWhenToSayWhichErrorsAreRetried, Chain, Classify, ClassifyRule, IntoDirective, Until, When,
+    AddClassify, AddUntil, AddWhen, CallWhenToSayWhichErrorsAreRetried, Chain, Classify,
+    ClassifyRule, IntoDirective, When,
 };
 use crate::error_hook::{Hooked, Notify, RecordErrors};
 use crate::future::{CallResult, Output, Retrying, Value, WithReport};
@@ -130,7 +131,7 @@ impl<G, O, K> Retry<'_, CallWhenToSayWhichErrorsAreRetried, G, O, K, DefaultSlee
     }
 }
 
-impl<'p, G, O, K, S, R> Retry<'p, CallWhenToSayWhichErrorsAreRetried, G, O, K, S, R>
+impl<'p, C, G, O, K, S, R> Retry<'p, C, G, O, K, S, R>
 where
     O: Operation,
     O::Answer: Answer<K>,
@@ -164,21 +165,23 @@ where
     /// assert_eq!(page.ok(), Some("page"));
     /// ```
     #[doc(alias("retry_if", "retryable", "condition"))]
-    pub fn when<W, F>(self, accepts: F) -> Retry<'p, When<F>, G, O, K, S, R>
+    pub fn when<W, F>(self, accepts: F) -> Retry<'p, C::Added<When<F>>, G, O, K, S, R>
     where
+        C: AddWhen,
         F: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
         W: IntoDirective,
     {
         // Without a closure: each call site has its own copy of this function.
-        let Retry { origin, operation, sleeper, options, kind, .. } = self;
-        Retry { origin, operation, classify: When(accepts), sleeper, options, kind }
+        let Retry { origin, operation, classify, sleeper, options, kind } = self;
+        Retry { origin, operation, classify: classify.add(When(accepts)), sleeper, options, kind }
     }
 
     /// Waits for a value: a value that `accepts` rejects is retried. Errors are classified as without it, by
     /// `when` or [`Transient`](crate::Transient). If the call ends first,
     /// [`Error::last_value`](crate::Error::last_value) has the last value.
     ///
-    /// A value that is not ready is not a failure, so the throttle is not charged for another attempt.
+    /// A value that is not ready is not a failure, so the throttle is not charged for another attempt. It may
+    /// come before or after `when` and [`notify`](Retry::notify).
     ///
     /// ```
     /// use redial::{Policy, ms, s};
@@ -196,14 +199,12 @@ where
     ///     .call();
     /// assert_eq!(status.ok(), Some(30));
     /// ```
-    pub fn until<F>(
-        self,
-        accepts: F,
-    ) -> Retry<'p, Until<F, CallWhenToSayWhichErrorsAreRetried>, G, O, K, S, R>
+    pub fn until<F>(self, accepts: F) -> Retry<'p, C::Added<F>, G, O, K, S, R>
     where
+        C: AddUntil,
         F: FnMut(&<O::Answer as Answer<K>>::Value) -> bool,
     {
-        self.map(|missing| Until(accepts, missing))
+        self.map(|classify| classify.add(accepts))
     }
 
     /// Classifies the whole result, value or error. Rules can be chained with [`ClassifyRule::or`]: the
@@ -245,71 +246,23 @@ where
     /// assert_eq!((error.stop_reason(), error.attempts()), (StopReason::NotRetryable, 4));
     /// assert_eq!(error.last_value().unwrap().status, 404);
     /// ```
-    pub fn classify<J>(self, rules: J) -> Retry<'p, Chain<J>, G, O, K, S, R>
+    pub fn classify<J>(self, rules: J) -> Retry<'p, C::Added<Chain<J>>, G, O, K, S, R>
     where
+        C: AddClassify,
         J: ClassifyRule<<O::Answer as Answer<K>>::Value, <O::Answer as Answer<K>>::Error>,
     {
-        self.map(|_| Chain(rules))
+        self.map(|classify| classify.add(Chain(rules)))
     }
-}
 
-impl<'p, G, O, K, S, R, F> Retry<'p, Until<F, CallWhenToSayWhichErrorsAreRetried>, G, O, K, S, R>
-where
-    O: Operation,
-    O::Answer: Answer<K>,
-{
-    /// States which errors are retried while waiting for a value.
-    pub fn when<W, H>(self, accepts: H) -> Retry<'p, Until<F, When<H>>, G, O, K, S, R>
-    where
-        H: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
-        W: IntoDirective,
-    {
-        self.map(|until| Until(until.0, When(accepts)))
-    }
-}
-
-impl<'p, G, O, K, S, R, F> Retry<'p, When<F>, G, O, K, S, R>
-where
-    O: Operation,
-    O::Answer: Answer<K>,
-{
-    /// Waits for a value: a value that `accepts` rejects is retried. It may come before or after `when`.
-    pub fn until<H>(self, accepts: H) -> Retry<'p, Until<H, When<F>>, G, O, K, S, R>
-    where
-        H: FnMut(&<O::Answer as Answer<K>>::Value) -> bool,
-    {
-        self.map(|when| Until(accepts, when))
-    }
-}
-
-impl<'p, G, O, K, S, R, H> Retry<'p, Hooked<CallWhenToSayWhichErrorsAreRetried, H>, G, O, K, S, R>
-where
-    O: Operation,
-    O::Answer: Answer<K>,
-{
-    /// States which errors are retried. It may come before or after [`notify`](Retry::notify).
-    pub fn when<W, F>(self, accepts: F) -> Retry<'p, Hooked<When<F>, H>, G, O, K, S, R>
-    where
-        F: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
-        W: IntoDirective,
-    {
-        self.map(|hooked| Hooked(When(accepts), hooked.1))
-    }
-}
-
-impl<'p, C, G, O, K, S, R> Retry<'p, C, G, O, K, S, R>
-where
-    O: Operation,
-    O::Answer: Answer<K>,
-{
     /// Calls `notify` each time that an error is retried, with the error and the delay before the next
     /// attempt: to log it, count it, or change what the next attempt uses. It is called when the retry is
     /// decided, before the delay.
     ///
     /// The error that ends the call is not passed to it: the call returns that one. An attempt that timed
     /// out and a value that [`until`](Retry::until) rejects have no error; see [`on_event`](Retry::on_event).
-    /// In a hedged call the delay is zero, because an error starts the next attempt at once; it is called for
-    /// each error after which the call continues.
+    /// In a hedged call an error starts the next attempt at once, so the delay is zero unless the server's
+    /// pushback or the throttle delays that attempt. It is not called if no attempt follows, as when the
+    /// budget refuses it, even if others still run.
     ///
     /// A call with `notify` costs no allocation and no clock read. Several are called in their order.
     ///
@@ -380,6 +333,8 @@ impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
 
     /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::Sleeper). A
     /// function that returns a future is not enough, because elapsed times and deadlines need a clock.
+    ///
+    /// A blocking call waits in its thread and has no sleeper: `.call()` after it does not compile.
     pub fn sleeping_on<Z: Sleeper>(self, sleeper: Z) -> Retry<'p, C, G, O, K, Z, R> {
         let Retry { origin, operation, classify, options, kind, .. } = self;
         Retry { origin, operation, classify, sleeper, options, kind }

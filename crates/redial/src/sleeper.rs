@@ -61,6 +61,16 @@ pub type DefaultSleeper = Tokio;
 #[cfg(not(feature = "tokio"))]
 pub type DefaultSleeper = NameASleeperWithSleepingOn;
 
+/// The sleeper of a call that names none, or tokio's: a blocking call waits in its thread, and would ignore
+/// another one.
+#[diagnostic::on_unimplemented(
+    message = "a blocking call waits in its thread: remove `.sleeping_on(..)`",
+    label = "this sleeper would be ignored"
+)]
+pub trait UnsetSleeper {}
+
+impl UnsetSleeper for DefaultSleeper {}
+
 /// A placeholder whose name in a compile error states the fix.
 #[cfg(not(feature = "tokio"))]
 #[derive(Clone, Copy, Debug, Default)]

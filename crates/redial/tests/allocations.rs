@@ -119,6 +119,27 @@ fn allocation_free_notify() {
     assert_eq!((count, notified), (0, 2));
 }
 
+/// The list of attempts doubles its capacity; nothing is allocated for each attempt, and nothing is copied
+/// for each attempt.
+#[test]
+fn allocation_history_grows_linearly_with_100_000_attempts() {
+    let count = |attempts: u32| {
+        let policy = Policy::immediate().attempts(attempts).throttle(Throttle::none());
+        let policy = policy.try_build().expect("valid");
+        allocations(|| {
+            let call = policy.retry(operation(0, u32::MAX)).when(|()| true).history();
+            let error = finish(call.into_future()).expect_err("it always fails");
+            let history = &error.report().history;
+            assert_eq!(
+                (history.len() as u32, history.last().unwrap().attempt),
+                (attempts, attempts)
+            );
+        })
+    };
+    let (few, many) = (count(1_000), count(100_000));
+    assert!(many - few <= 8, "{few} allocations for 1,000 attempts, {many} for 100,000");
+}
+
 #[test]
 fn allocation_free_success_with_a_cost_bucket() {
     let rules = Rules {

@@ -1,6 +1,6 @@
 //! Call logs: calls of every kind run through the real drivers on virtual time; each log is stored as JSON
 //! lines, read back and replayed. A replay detects a changed log and another policy.
-#![cfg(feature = "serde")]
+#![cfg(all(feature = "serde", feature = "tokio"))]
 
 use std::time::Duration;
 
@@ -306,7 +306,7 @@ fn call_log_json_errors_have_a_line_number() {
     }
 }
 
-/// Stop reasons that were added to version 2.
+/// Stop reasons that were added to version 2 before the first release.
 const ADDED: [StopReason; 2] = [StopReason::HintTooLong, StopReason::AttemptTimeout];
 
 /// A call log with every event in every form, without those that were added to version 2.
@@ -362,7 +362,7 @@ fn call_log_json_of_every_version_reads_to_the_same_events() {
     assert_eq!(CallLog::from_json_lines(version_1), Ok(call_log));
 }
 
-/// A release may add values to a version, and older logs stay as they are.
+/// Values were added to version 2 before the first release; from then on they need a new version.
 #[test]
 fn call_log_json_reads_values_added_to_version_2() {
     let ends = ADDED.map(|stop_reason| Event::CallEnded { stop_reason, attempt: None });

@@ -198,6 +198,34 @@ fn config_hedge_with_limits_is_refused() {
 
 /// In scenario files, one line switches a policy between retries and hedging.
 #[test]
+fn config_hedge_refuses_what_it_cannot_keep() {
+    for (key, error) in [
+        (r#""attempts": "forever""#, PolicyError::HedgeForever),
+        (r#""hint_jitter": 0.1"#, PolicyError::HedgeWithHintJitter),
+        (r#""reset_after": "1s""#, PolicyError::HedgeWithReset),
+    ] {
+        let text = format!(r#"{{ "hedge": {{ "delay": "20ms" }}, {key} }}"#);
+        let written: PolicyConfig = serde_json::from_str(&text).unwrap();
+        assert_eq!(written.load().unwrap_err(), LoadError::PolicyError(error), "{key}");
+    }
+}
+
+#[test]
+fn config_hedge_follows_retry_timeouts() {
+    for (key, action) in [
+        ("", AttemptTimeoutAction::Retry),
+        (r#", "retry_timeouts": true"#, AttemptTimeoutAction::Retry),
+        (r#", "retry_timeouts": false"#, AttemptTimeoutAction::Stop),
+    ] {
+        let text = format!(r#"{{ "hedge": {{ "delay": "9ms" }}, "attempt_timeout": "1s"{key} }}"#);
+        let policy: Hedged = serde_json::from_str(&text).unwrap();
+        assert_eq!(policy.rules().attempt_timeout_action, action, "{key}");
+        let again: Hedged = serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
+        assert_eq!(again.rules(), policy.rules(), "{key}");
+    }
+}
+
+#[test]
 fn config_removing_hedge_restores_the_backoff() {
     let text =
         r#"{ "backoff": { "constant": "7ms" }, "jitter": "none", "hedge": { "delay": "5ms" } }"#;
@@ -286,11 +314,11 @@ fn config_errors_have_line_column_and_expectation() {
         ),
         (
             r#"{ "attempts": -1 }"#,
-            "invalid value: integer `-1`, expected attempts as a number from 1 to 4294967295, or \"unlimited\" at line 1 column 16",
+            "invalid value: integer `-1`, expected attempts as a number from 1 to 4294967295, \"unlimited\" or \"forever\" at line 1 column 16",
         ),
         (
             r#"{ "attempts": "many" }"#,
-            "invalid value: string \"many\", expected attempts as a number from 1 to 4294967295, or \"unlimited\" at line 1 column 20",
+            "invalid value: string \"many\", expected attempts as a number from 1 to 4294967295, \"unlimited\" or \"forever\" at line 1 column 20",
         ),
         (
             r#"{ "deadline": 5 }"#,

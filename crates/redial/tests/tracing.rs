@@ -1,5 +1,5 @@
 //! Tracing events: the documented names and fields, and the rate limit of `gave up`.
-#![cfg(feature = "tracing")]
+#![cfg(all(feature = "tracing", feature = "tokio"))]
 
 use std::fmt;
 use std::sync::{Arc, Mutex};

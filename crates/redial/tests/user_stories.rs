@@ -1,6 +1,7 @@
 //! What users build, on virtual time: pollers, reconnect loops, a pool that connects at start-up, a nightly
 //! job and a client of many hosts. None of them ends with `throttled`, except for the host that is down.
 //! The policies of the pool, the consumers and the poller of a job are those of `docs/cookbook.md`.
+#![cfg(feature = "tokio")]
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -196,6 +196,18 @@ fn whole(config: &PolicyConfig, range_of: impl Fn(&str) -> Range<usize>) -> Vec<
             "remove the key for the default budget, or write {\"budget\": {\"reserve\": 10}}",
         );
     }
+    if let (Some(attempts), Some(ThrottleConfig::Budget { reserve, per_second, .. })) =
+        (config.attempts, config.throttle)
+        && per_second == 0.0
+        && f64::from(attempts) - 1.0 > reserve
+    {
+        let text = format!(
+            "{attempts} attempts, but a full budget pays for {} retries and has no refill",
+            reserve.floor()
+        );
+        let help = "add per_second, raise the reserve or lower the attempts";
+        warn("attempts-above-reserve", "attempts", text, help);
+    }
     let (first, cap) = match config.backoff {
         BackoffConfig::Arithmetic { first, cap, .. }
         | BackoffConfig::Exponential { first, cap, .. }

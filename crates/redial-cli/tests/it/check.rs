@@ -236,13 +236,20 @@ fn check_policy_warns_of_likely_mistakes() {
         (r#"{ "attempts": 1 }"#, "nothing-retried"),
         (r#"{ "throttle": "none" }"#, "no-throttling"),
         (r#"{ "backoff": { "fibonacci": { "first": "2s", "cap": "1s" } } }"#, "backoff-clamped"),
+        (
+            r#"{ "attempts": 7, "throttle": { "budget": { "reserve": 5 } } }"#,
+            "attempts-above-reserve",
+        ),
     ] {
         assert_eq!(names(text, &[]), [format!("warning {rule}")], "{text}");
     }
-    assert_eq!(
-        names(r#"{ "attempt_timeout": "1s", "deadline": "5s" }"#, &[]),
-        Vec::<String>::new()
-    );
+    for text in [
+        r#"{ "attempt_timeout": "1s", "deadline": "5s" }"#,
+        r#"{ "attempts": 6, "throttle": { "budget": { "reserve": 5 } } }"#,
+        r#"{ "attempts": 7, "throttle": { "budget": { "reserve": 5, "per_second": 1 } } }"#,
+    ] {
+        assert_eq!(names(text, &[]), Vec::<String>::new(), "{text}");
+    }
 }
 
 #[test]

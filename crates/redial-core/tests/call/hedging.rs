@@ -279,3 +279,23 @@ fn hedging_paid_start_is_charged_once() {
     assert!(matches!(call.command(&mut env), Some(Command::Start(start)) if start.number == 3));
     assert_eq!((call.command(&mut env), call.wake_at()), (None, Some(at(21))));
 }
+
+#[test]
+fn hedging_next_attempt_is_due_unless_the_deadline_comes_first() {
+    let rules = Rules { deadline: Some(ms(100)), ..HEDGED };
+    hedge(rules, |driver| {
+        assert_eq!(driver.call.next_attempt_at(), Some(at(10)), "by time");
+        driver.reach(3);
+        driver.report(1, failed_with(Failure::server().retry_after(ms(20))));
+        assert_eq!(driver.call.next_attempt_at(), Some(at(23)), "by pushback");
+        driver.reach(23);
+        driver.wake();
+        driver.report(2, failed_with(Failure::server().retry_after(ms(77))));
+        assert_eq!(driver.call.next_attempt_at(), None, "the deadline is earlier");
+    });
+    retry(BASE, |driver| {
+        assert_eq!(driver.call.next_attempt_at(), None, "an attempt runs");
+        driver.report(1, FAILED);
+        assert_eq!(driver.call.next_attempt_at(), Some(at(10)));
+    });
+}

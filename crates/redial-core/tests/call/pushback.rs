@@ -186,8 +186,14 @@ fn hint_jitter_adds_a_share_and_never_shortens() {
     let (made, _) = delays(rules, &[Some(100); 199]);
     assert!(made.iter().all(|delay| (100.0..150.0).contains(delay)), "{made:?}");
     assert!(made.iter().any(|delay| *delay < 110.0) && made.iter().any(|delay| *delay > 140.0));
+    let clamped = Rules { hint: HintRule::Exact(Some(ms(120))), ..rules };
+    let (made, _) = delays(clamped, &[Some(100); 199]);
+    assert!(made.iter().all(|delay| (100.0..=120.0).contains(delay)), "{made:?}");
+    assert_eq!(delays(clamped, &[Some(500); 199]).0, [120.0; 199], "never above the clamp");
     for hint_jitter in [-0.1, 1.1, f64::NAN] {
         let problem = Policy::try_new(Rules { hint_jitter, ..BASE }).err();
         assert_eq!(problem, Some(PolicyError::HintJitter), "{hint_jitter}");
     }
+    let hedged = Rules { hint_jitter: 0.1, ..HEDGED };
+    assert_eq!(Policy::try_new(hedged).err(), Some(PolicyError::HedgeWithHintJitter));
 }

@@ -310,6 +310,11 @@ impl<'p> InvariantChecker<'p> {
         if first {
             return;
         }
+        let is_proven = self.failure.is_some_and(|(_, failure)| failure.proves_not_run());
+        assert!(
+            self.idempotent || (rules.hedge.is_none() && is_proven),
+            "a retry or hedge of a call that is not idempotent (P8)"
+        );
         // Only a retry or hedge after a value that is not ready needs no grant (B).
         let ready = match self.pending.take() {
             Some(paid) => {

@@ -170,6 +170,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
             rules.limits = Limits::NONE;
             rules.uses_strategy = false;
             rules.reset_after = None;
+            rules.hint_jitter = 0.0;
         }
         if rules.deadline.zip(rules.attempt_timeout).is_some_and(|(all, one)| one >= all) {
             rules.attempt_timeout = None;

@@ -51,6 +51,10 @@ impl Series {
             self.hints += 1;
             self.hinted_at = attempts;
             let delay = ns(requested).min(most) as f64 * (1.0 + jitter);
+            let delay = match rules.hint {
+                HintRule::Exact(Some(most)) => delay.min(ns(most) as f64),
+                _ => delay,
+            };
             return Some(ExpectedDelay { delay, hinted: true, next: None });
         }
         let n = match rules.numbering {

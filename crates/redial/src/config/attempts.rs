@@ -8,13 +8,20 @@ use serde::ser::Serializer;
 const UNLIMITED: &str = "unlimited";
 const FOREVER: &str = "forever";
 
-struct AttemptsVisitor;
+/// Whether `"forever"` is allowed.
+struct AttemptsVisitor {
+    forever: bool,
+}
 
 impl Visitor<'_> for AttemptsVisitor {
     type Value = Attempts;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "attempts as a number from 1 to {}, or {UNLIMITED:?}", u32::MAX)
+        write!(f, "attempts as a number from 1 to {}", u32::MAX)?;
+        match self.forever {
+            true => write!(f, ", {UNLIMITED:?} or {FOREVER:?}"),
+            false => write!(f, ", or {UNLIMITED:?}"),
+        }
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
@@ -34,7 +41,7 @@ impl Visitor<'_> for AttemptsVisitor {
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
         match text {
             UNLIMITED => Ok(Attempts::Unlimited),
-            FOREVER => Ok(Attempts::Forever),
+            FOREVER if self.forever => Ok(Attempts::Forever),
             _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
         }
     }
@@ -45,12 +52,9 @@ impl Visitor<'_> for AttemptsVisitor {
 /// # Errors
 /// The value is neither a number of attempts nor `"unlimited"`.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
-    match deserializer.deserialize_any(AttemptsVisitor)? {
+    match deserializer.deserialize_any(AttemptsVisitor { forever: false })? {
         Attempts::Max(attempts) => Ok(Some(attempts)),
-        Attempts::Unlimited => Ok(None),
-        Attempts::Forever => {
-            Err(D::Error::invalid_value(Unexpected::Str(FOREVER), &AttemptsVisitor))
-        }
+        Attempts::Unlimited | Attempts::Forever => Ok(None),
     }
 }
 
@@ -81,7 +85,7 @@ pub(crate) mod option {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Attempts>, D::Error> {
-        deserializer.deserialize_any(AttemptsVisitor).map(Some)
+        deserializer.deserialize_any(AttemptsVisitor { forever: true }).map(Some)
     }
 
     pub(crate) fn serialize<S: Serializer>(

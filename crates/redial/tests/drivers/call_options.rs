@@ -523,3 +523,25 @@ async fn retry_on_returns_a_report_and_classifies_values() {
     let missed = policy.retry_on(&mut tries, count).classify(small(99)).await;
     assert_eq!(missed.expect_err("three are not enough").last_value(), Some(&6));
 }
+
+/// Decision P12: a thread cannot be cancelled.
+#[test]
+fn attempt_timeout_of_a_blocking_call_only_shortens_remaining() {
+    let timeout = ms(20);
+    let overruns = |attempt: redial::Attempt| {
+        let remaining = attempt.remaining().expect("the attempt has a timeout");
+        assert!(remaining <= timeout, "{remaining:?}");
+        std::thread::sleep(remaining + ms(1));
+        if attempt.number() == 1 { Err("late") } else { Ok(attempt.number()) }
+    };
+    let with_timeout = Policy::constant(ms(1)).attempt_timeout(timeout).attempts(3).build();
+    let retried = Policy::constant(ms(1)).attempt_timeout(timeout).retry_timeouts().build();
+    for policy in [with_timeout, retried] {
+        let call = || policy.retry_with(overruns).when(|_| true);
+        assert_eq!(call().call().ok(), Some(2), "the error and the value are results as usual");
+        assert_eq!(call().retry_timeouts().deadline(s(60)).call().ok(), Some(2));
+    }
+    let policy = free(3);
+    let own = policy.retry_with(overruns).when(|_| true).attempt_timeout(timeout);
+    assert_eq!(own.call().ok(), Some(2));
+}

@@ -1,12 +1,15 @@
 //! `notify`: the error and the delay of every retry, in every driver.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Mutex;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redial::strategy::{Decision, Request};
-use redial::{Hedged, Policy, StopReason, Throttle, ms, s};
+use redial::throttle::{Bucket, Cost, Grant, RetryBudget, Withdrawal};
+use redial::time::Ns;
+use redial::{Directive, Failure, Hedged, Policy, StopReason, Throttle, ms, s};
 
 /// Three attempts with delays of 10 ms.
 fn three() -> Policy {
@@ -97,6 +100,94 @@ async fn notify_of_a_hedged_call_has_no_delay() {
     assert_eq!(seen, [(1, ms(0)), (2, ms(0))]);
 }
 
+/// What `notify` sees of three attempts that fail after these times in ms, as does the call.
+async fn hedged_notifications(
+    policy: &Hedged,
+    fail_after: [u64; 3],
+    failure_of: impl Fn(&u32) -> Failure,
+) -> (StopReason, Vec<(u32, Duration)>) {
+    let (started, seen) = (Cell::new(0), RefCell::new(Vec::new()));
+    let call = policy.retry(|| {
+        started.update(|number| number + 1);
+        let number = started.get();
+        async move {
+            tokio::time::sleep(ms(fail_after[number as usize - 1])).await;
+            Err::<(), _>(number)
+        }
+    });
+    let call = call.when(|number| Some(failure_of(number)));
+    let call = call.notify(|error, delay| seen.borrow_mut().push((*error, delay)));
+    let stop_reason = call.await.expect_err("it fails").stop_reason();
+    (stop_reason, seen.into_inner())
+}
+
+#[tokio::test(start_paused = true)]
+async fn notify_of_a_hedged_call_skips_errors_without_a_retry() {
+    let failure = |_: &u32| Failure::server();
+    // The second attempt fails while the first runs, and the budget has one token, for the hedge.
+    let budget = || Arc::new(RetryBudget::new(1.0, 0.0));
+    let hedged = Policy::hedged(ms(10)).attempts(3);
+    let one = hedged.throttle(Throttle::none()).try_build().expect("valid");
+    let seen = hedged_notifications(&one.clone().with_budget(budget()), [50, 5, 5], failure).await;
+    assert_eq!(seen, (StopReason::Throttled, vec![]));
+    // All three run when the first one fails.
+    let seen = hedged_notifications(&one, [50, 50, 50], failure).await;
+    assert_eq!(seen, (StopReason::AttemptsExhausted, vec![]));
+    let seen = hedged_notifications(&one, [5, 50, 50], failure).await;
+    assert_eq!(seen, (StopReason::AttemptsExhausted, vec![(1, ms(0))]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn notify_of_a_hedged_call_has_the_delay_of_a_pushback() {
+    let hedged = Policy::hedged(ms(10)).attempts(3).throttle(Throttle::none());
+    let pushback = |number: &u32| match number {
+        1 => Failure::server().retry_after(ms(30)),
+        _ => Failure::server(),
+    };
+    let policy = hedged.try_build().expect("valid");
+    let seen = hedged_notifications(&policy, [5, 5, 5], pushback).await;
+    assert_eq!(seen.1, [(1, ms(30)), (2, ms(0))]);
+    // The second attempt fails while the call waits for the pushback.
+    let seen = hedged_notifications(&policy, [15, 15, 5], pushback).await;
+    assert_eq!(seen.1, [(1, ms(30)), (2, ms(20))]);
+    // The deadline comes before the pushback is over.
+    let policy = hedged.deadline(ms(40)).try_build().expect("valid");
+    let seen = hedged_notifications(&policy, [15, 35, 5], pushback).await;
+    assert_eq!(seen, (StopReason::Deadline, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn notify_of_a_hedged_call_follows_a_later_grant() {
+    /// Grants or refuses after 20 ms.
+    struct Slow(Grant);
+    impl Bucket for Slow {
+        fn withdraw(&self, _: Cost, _: Ns) -> Grant {
+            Grant::Later
+        }
+        fn later(&self, _: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
+            let grant = self.0;
+            Box::pin(async move {
+                tokio::time::sleep(ms(20)).await;
+                grant
+            })
+        }
+        fn refund(&self, _: Withdrawal) {}
+        fn succeeded(&self, _: Option<Withdrawal>) {}
+        fn tokens(&self, _: Ns) -> Option<f64> {
+            None
+        }
+    }
+    for (grant, expected) in
+        [(Grant::Now(Withdrawal(1)), vec![(1, ms(0))]), (Grant::Refused, vec![])]
+    {
+        let policy = Policy::hedged(ms(100)).attempts(2).try_build().expect("valid");
+        let policy = policy.sharing(Arc::new(Slow(grant)));
+        let failure = |_: &u32| Failure::server();
+        let seen = hedged_notifications(&policy, [5, 5, 5], failure).await;
+        assert_eq!(seen.1, expected, "{grant:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn notify_is_not_called_for_timeouts_and_rejected_values() {
     let policy = Policy::constant(ms(10)).attempt_timeout(ms(5)).retry_timeouts().attempts(4);
@@ -147,11 +238,61 @@ async fn notify_may_come_before_when() {
     assert_eq!((first.get(), second.get()), (2, 2));
 }
 
+/// Values below 4 are retried, and so are errors.
+#[tokio::test(start_paused = true)]
+async fn notify_and_rules_may_come_in_any_order() {
+    let policy = Policy::constant(ms(10)).attempts(5).throttle(Throttle::none()).build();
+    let seen = RefCell::new(Vec::new());
+    let notify = |error: &u32, _: Duration| seen.borrow_mut().push(*error);
+    let ready = |value: &u32| *value == 4;
+    let operation = || {
+        let mut number = 0;
+        move || {
+            number += 1;
+            std::future::ready(if number % 2 == 0 { Ok(number) } else { Err(number) })
+        }
+    };
+    let call = || policy.retry(operation());
+    let by_result = |result: &Result<u32, u32>| {
+        let is_ready = matches!(result, Ok(4));
+        (!is_ready).then(|| Directive::Retry(Failure::server()))
+    };
+    for result in [
+        call().notify(notify).until(ready).when(|_| true).await,
+        call().notify(notify).when(|_| true).until(ready).await,
+        call().until(ready).notify(notify).when(|_| true).await,
+        call().when(|_| true).notify(notify).until(ready).await,
+        call().notify(notify).record_errors().until(ready).when(|_| true).await,
+        call().record_errors().when(|_| true).notify(notify).until(ready).await,
+        call().notify(notify).classify(by_result).await,
+        call().notify(notify).record_errors().classify(by_result).await,
+    ] {
+        assert_eq!(result.ok(), Some(4));
+        assert_eq!(seen.borrow_mut().drain(..2).collect::<Vec<_>>(), [1, 3]);
+    }
+    assert!(seen.borrow().is_empty());
+
+    let call = || {
+        policy.retry_on(&mut *Box::leak(Box::new(0)), async |number: &mut u32| {
+            *number += 1;
+            if *number % 2 == 0 { Ok(*number) } else { Err(*number) }
+        })
+    };
+    for result in [
+        call().notify(notify).until(ready).when(|_| true).await,
+        call().until(ready).record_errors().notify(notify).when(|_| true).await,
+        call().notify(notify).record_errors().classify(by_result).await,
+    ] {
+        assert_eq!(result.ok(), Some(4));
+        assert_eq!(seen.borrow_mut().drain(..2).collect::<Vec<_>>(), [1, 3]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn notify_call_can_be_spawned_with_a_boxed_error() {
     type Any = Box<dyn std::error::Error + Send + Sync>;
     static CALL: Policy = Policy::constant(ms(10)).attempts(2).build();
-    let lines = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let lines = Arc::new(Mutex::new(Vec::new()));
     let log = lines.clone();
     let task = tokio::spawn(async move {
         CALL.retry(|| async { Err::<(), Any>("busy".into()) })

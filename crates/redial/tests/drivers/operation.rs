@@ -1,11 +1,13 @@
 //! Operations of an own type: idempotency, history, and futures that own their policy.
 
 use std::future::{Ready, ready};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use redial::parts::{Operation, OwnedHedged, OwnedPolicy};
 use redial::throttle::{Bucket, RetryBudget};
-use redial::{Attempt, AttemptEnd, Directive, Failure, Policy, Stage, StopReason, ms, s};
+use redial::{Attempt, AttemptEnd, Directive, Failure, Hedged, Policy, Stage, StopReason, ms, s};
 
 /// Fails with these stages in turn, then succeeds.
 struct Failing {
@@ -53,6 +55,45 @@ async fn operation_that_is_not_idempotent_needs_proof_for_a_retry() {
     }
     let value = policy.retry(failing(true, &stages)).classify(by_stage).await;
     assert_eq!(value.unwrap(), 4);
+}
+
+/// Decision P8: neither the hedging delay nor a failure starts a second attempt.
+#[tokio::test(start_paused = true)]
+async fn operation_that_is_not_idempotent_is_never_hedged() {
+    /// Counts its attempts, which take 100 ms and succeed, or fail.
+    struct Slow(Arc<AtomicU32>, bool);
+    impl Operation for Slow {
+        type Answer = Pin<Box<dyn Future<Output = Result<u32, Stage>> + Send>>;
+        const READS_ATTEMPT: bool = false;
+        fn start(&mut self, attempt: Attempt) -> Self::Answer {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let result = if self.1 { Ok(attempt.number()) } else { Err(Stage::InFlight) };
+            Box::pin(async move {
+                tokio::time::sleep(ms(100)).await;
+                result
+            })
+        }
+        fn is_idempotent(&self) -> bool {
+            false
+        }
+    }
+    static READ: Hedged = Policy::hedged(ms(5)).attempts(3).build();
+    let owned = OwnedHedged::new(Policy::hedged(ms(5)).attempts(3).build());
+    for succeeds in [true, false] {
+        let attempts = Arc::new(AtomicU32::new(0));
+        let slow = || Slow(attempts.clone(), succeeds);
+        let results = [
+            READ.retry(slow()).classify(by_stage).await,
+            READ.retry(slow()).classify(by_stage).deadline(s(5)).await,
+            owned.retry(slow()).classify(by_stage).await,
+            owned.retry(slow()).classify(by_stage).history().await,
+        ];
+        assert_eq!(attempts.load(Ordering::Relaxed), 4, "one for each call");
+        for result in results {
+            let stop_reason = result.map_err(|error| error.stop_reason());
+            assert_eq!(stop_reason, if succeeds { Ok(1) } else { Err(StopReason::NotIdempotent) });
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -262,7 +262,8 @@ fn panic_that_was_caught_leaves_a_call_that_can_only_be_dropped() {
 // One level of recursion per attempt would need 100 times the size of the operation.
 #[test]
 fn retry_of_a_large_operation_needs_no_stack_per_attempt() {
-    let retries = || {
+    // With counters only, and with the state machine.
+    let retries = |records_history: bool| {
         let policy = Policy::immediate().attempts(100).throttle(redial::Throttle::none());
         let policy = policy.try_build().expect("valid");
         let large = || async {
@@ -270,15 +271,21 @@ fn retry_of_a_large_operation_needs_no_stack_per_attempt() {
             std::future::ready(()).await;
             Err::<(), _>(std::hint::black_box(large)[7])
         };
-        let mut call = Box::pin(policy.retry(large).when(|_| true).into_future());
+        let call = policy.retry(large).when(|_| true);
+        let call = if records_history { call.history() } else { call };
+        let mut call = Box::pin(call.into_future());
         loop {
             if let Poll::Ready(result) = poll(call.as_mut()) {
-                return result.expect_err("it never succeeds").attempts();
+                let error = result.expect_err("it never succeeds");
+                return (error.attempts(), error.report().history.len());
             }
         }
     };
-    let thread = std::thread::Builder::new().stack_size(512 * 1024).spawn(retries);
-    assert_eq!(thread.expect("a thread").join().expect("no overflow"), 100);
+    for (records_history, recorded) in [(false, 0), (true, 100)] {
+        let thread = std::thread::Builder::new().stack_size(512 * 1024);
+        let thread = thread.spawn(move || retries(records_history)).expect("a thread");
+        assert_eq!(thread.join().expect("no overflow"), (100, recorded));
+    }
 }
 
 #[test]

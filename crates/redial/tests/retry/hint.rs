@@ -52,6 +52,9 @@ fn hint_jitter_spreads_the_delay_upwards() {
     let hint = Fails(Duration::ZERO, Failure::throttling().retry_after(s(10)));
     let policy = exact(Policy::constant(ms(10)).hint_jitter(0.2));
     assert_eq!(run_one(&policy, hint, None).delays(), [s(11), s(10)]);
+    let _draws = draws([0.5, 0.0]);
+    let clamped = exact(Policy::constant(ms(10)).hint_clamp(ms(10_500)).hint_jitter(0.2));
+    assert_eq!(run_one(&clamped, hint, None).delays(), [ms(10_500), s(10)]);
 }
 
 /// In another library, only the async retry can follow a hint.
