@@ -207,7 +207,7 @@
 //! | no method `notify` found for opaque type `impl Future` | in `retry_on`, options come before `.when(..)` |
 //! | type annotations needed, at `\|conn\|` in `retry_on` | the closure is not `async`: write `async \|conn\| ..` |
 //! | no method `cap` (`attempts`, ..) for `Policy`, or no method `retry` for `Builder<..>` | settings belong to the builder, calls to the policy: `.build()` lies between |
-//! | the trait `Sleeper` is not implemented for a closure or function | implement it for a type of your own: see [`Sleeper`] |
+//! | the trait `Sleeper` is not implemented for a closure or function | wrap it: [`time::sleep_fn`] |
 //! | no method `call` for `Retry<'_, Chain<{closure}>, ..>`, or it is not a future | the closure of `classify` needs its types: `\|result: &Result<T, E>\| ..` |
 //! | type annotations needed for `&_`, at `when` | the operation does not fix its error type: write `Ok::<_, MyError>(..)`. In a tower layer, annotate the closure: `\|error: &MyError\| ..` |
 //! | type mismatch in closure arguments, at `when` or `notify` | the closure takes `&E`, the error that the operation returns; `notify` also takes the `Duration` |
@@ -285,6 +285,7 @@ pub mod presets;
 mod report;
 mod retry;
 mod sleeper;
+mod sleeping_on;
 pub mod strategy;
 pub mod testing;
 pub mod throttle;
@@ -334,7 +335,8 @@ pub mod hedging {
 pub mod time {
     #[cfg(feature = "tokio")]
     pub use crate::sleeper::Tokio;
-    pub use crate::sleeper::{DefaultSleeper, Sleeper};
+    pub use crate::sleeper::{DefaultSleeper, FnSleep, SleepFn, Sleeper, sleep_fn};
+    pub use crate::sleeping_on::SleepingOn;
     pub use redial_core::{Ns, duration, ms, ns, s};
 }
 

@@ -378,8 +378,9 @@ impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
     call_options!('p);
     call_log_option!('p);
 
-    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::Sleeper). A
-    /// function that returns a future is not enough, because elapsed times and deadlines need a clock.
+    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::Sleeper), or a
+    /// function in [`sleep_fn`](crate::time::sleep_fn). [`Policy::sleeping_on`](crate::Policy::sleeping_on)
+    /// names one for all calls of a policy.
     pub fn sleeping_on<Z: Sleeper>(self, sleeper: Z) -> Retry<'p, C, G, O, K, Z, R> {
         let Retry { origin, operation, classify, options, kind, .. } = self;
         Retry { origin, operation, classify, sleeper, options, kind }
