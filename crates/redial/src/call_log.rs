@@ -41,6 +41,8 @@ use std::fmt;
 
 use redial_core::{Event, Ns};
 
+use crate::event_context::EventContext;
+
 #[cfg(feature = "serde")]
 pub use lines::CallLogError;
 pub use replay::ReplayMismatch;
@@ -132,6 +134,14 @@ impl CallLog {
     /// Adds an event.
     pub fn push(&mut self, at: Ns, event: Event) {
         self.events.push((at, event));
+    }
+
+    /// Adds an event of a call, with the error of an attempt if its text is known.
+    pub(crate) fn record(&mut self, context: &EventContext<'_>, event: Event) {
+        self.push(context.at, event);
+        if let (Event::AttemptOutcome { .. }, Some(error)) = (event, context.error) {
+            self.annotate(EventDetail::new().error(error));
+        }
     }
 
     /// Adds a detail to the last event. An empty detail is ignored, and so is one without an event.

@@ -266,6 +266,7 @@ mod driver;
 mod engine;
 mod error;
 mod error_hook;
+mod event_context;
 pub mod external;
 mod future;
 mod keyed_budgets;
@@ -300,6 +301,7 @@ pub use builder::Builder;
 pub use call_log::CallLog;
 pub use classify::{Last, Transient};
 pub use error::{AnyError, BoxError, Error};
+pub use event_context::EventContext;
 pub use policy::{Hedged, Policy};
 pub use policy_name::PolicyName;
 pub use redial_core::{

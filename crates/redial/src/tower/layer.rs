@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use redial_core::Event;
 use redial_core::throttle::CallSite;
-use redial_core::{Event, Ns};
 use tower_layer::Layer;
 
 use crate::call_log::CallLog;
@@ -12,6 +12,7 @@ use crate::classify::{
     CallWhenToSayWhichErrorsAreRetried, Chain, ClassifyRule, IntoDirective, Until, When,
 };
 use crate::error_hook::{Hooked, Notify, RecordErrors};
+use crate::event_context::EventContext;
 use crate::policy::Site;
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper};
 use crate::tower::call_logs::CallLogs;
@@ -315,8 +316,8 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
         self.with_configure(|earlier| (earlier, ConfigureWith(options)))
     }
 
-    /// Calls `hook` for every event of every request, with its time in nanoseconds from an arbitrary origin,
-    /// as [`Retry::on_event`](crate::Retry::on_event) does. The hook is cloned for each request.
+    /// Calls `hook` for every event of every request, with its time, the name of the policy and the last
+    /// error, as [`Retry::on_event`](crate::Retry::on_event) does. The hook is cloned for each request.
     ///
     /// ```
     /// use redial::tower::RetryLayer;
@@ -328,7 +329,7 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
     ///
     /// let retries = Arc::new(AtomicU32::new(0));
     /// let count = retries.clone();
-    /// let layer = RetryLayer::new(&FETCH).on_event(move |_at, event| {
+    /// let layer = RetryLayer::new(&FETCH).on_event(move |_context, event| {
     ///     if let Event::RetryScheduled { .. } = event {
     ///         count.fetch_add(1, Ordering::Relaxed);
     ///     }
@@ -337,7 +338,7 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
     /// ```
     pub fn on_event<F>(self, hook: F) -> RetryLayer<P, C, K, (X, OnEvent<F>), Z>
     where
-        F: FnMut(Ns, &Event) + Clone + Send + 'static,
+        F: FnMut(&EventContext<'_>, &Event) + Clone + Send + 'static,
     {
         self.with_configure(|earlier| (earlier, OnEvent(hook)))
     }
