@@ -76,6 +76,7 @@ where
                     elapsed_exact: true,
                     stop_reason: StopReason::Succeeded,
                     tokens: None,
+                    error: None,
                     history: Vec::new(),
                 };
                 Ok(R::output(value, report))

@@ -365,6 +365,7 @@ impl<'p> Engine<'p> {
             elapsed_exact: self.elapsed_exact,
             stop_reason,
             tokens: if throttled { self.env.throttle().tokens(now) } else { None },
+            error: error.map(|error| error.to_string().into()),
             history: history.map_or_else(Vec::new, |history| history.attempts),
         };
         crate::trace::call_gave_up(&report, error);

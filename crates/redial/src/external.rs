@@ -280,6 +280,7 @@ impl ExternalCall {
                     elapsed_exact: true,
                     stop_reason: *stop_reason,
                     tokens: None,
+                    error: None,
                     history: Vec::new(),
                 };
                 Some((report, None))

@@ -337,8 +337,9 @@ where
     }
 
     /// Records the text of each error of the operation: in the `tracing` events of the call (feature
-    /// `tracing`), in its [`history`](Retry::history) and in its [`call_log`](Retry::call_log). The text is
-    /// what the error displays; where nothing records it, it is not made.
+    /// `tracing`), in its [`history`](Retry::history), in its [`call_log`](Retry::call_log) and for its
+    /// [hooks](Retry::on_event). The report of a call that failed has the last one. The text is what the error
+    /// displays; where nothing records it, it is not made.
     ///
     /// It is an option because error texts can hold data that does not belong in a log, such as a URL with a
     /// token.

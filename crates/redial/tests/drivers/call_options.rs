@@ -282,6 +282,30 @@ async fn hook_learns_policy_name_and_error_in_every_driver() {
     assert_eq!(taken(), vec![line("fetch", None); 3]);
 }
 
+/// The report that is logged says what failed.
+#[tokio::test(start_paused = true)]
+async fn report_has_the_last_error_if_it_is_recorded() {
+    let busy = || async { Err::<u32, _>("busy") };
+    let error_of = |error: redial::Error<&str>| error.report().error.as_deref().map(str::to_owned);
+    let policies = [free(1), free(2), Policy::immediate().deadline(s(1)).build()];
+    for policy in &policies {
+        let call = policy.retry(busy).when(|_| true).record_errors();
+        assert_eq!(error_of(call.await.expect_err("busy")).as_deref(), Some("busy"));
+        assert_eq!(error_of(policy.retry(busy).when(|_| true).await.expect_err("busy")), None);
+
+        let call = policy.retry(|| Err::<(), _>("busy")).when(|_| true).record_errors();
+        assert_eq!(error_of(call.call().expect_err("busy")).as_deref(), Some("busy"));
+
+        let mut unit = ();
+        let call = policy.retry_on(&mut unit, async |()| busy().await).record_errors();
+        assert_eq!(error_of(call.when(|_| true).await.expect_err("busy")).as_deref(), Some("busy"));
+    }
+    let mut answers = [Err("busy"), Ok(7)].into_iter();
+    let call = policies[1].retry(|| answers.next().expect("one is left")).when(|_| true);
+    let (_, report) = call.record_errors().with_report().call().expect("the second succeeds");
+    assert_eq!(report.error, None);
+}
+
 /// A wrapper and its caller can both add a hook.
 #[tokio::test(start_paused = true)]
 async fn hook_order_is_the_order_of_registration() {
