@@ -186,6 +186,16 @@ impl Handle {
         }
     }
 
+    /// Fills a retry budget. Another throttle stays as it is.
+    pub(crate) fn refill(&self) {
+        match self {
+            Handle::CallSite(site) => site.budget().refill(),
+            Handle::Budget(budget) => budget.refill(),
+            Handle::Own(budget) => budget.refill(),
+            Handle::None | Handle::Static(_) | Handle::Shared(_) => {}
+        }
+    }
+
     #[inline(never)]
     fn succeeded_slow(&self, withdrawal: Option<Withdrawal>) {
         if let Some(bucket) = self.bucket() {
