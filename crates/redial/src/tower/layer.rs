@@ -211,10 +211,21 @@ impl<P, K, X, Z, F> RetryLayer<P, When<F>, K, X, Z> {
     }
 }
 
+impl<P, K, X, Z, H> RetryLayer<P, Hooked<CallWhenToSayWhichErrorsAreRetried, H>, K, X, Z> {
+    /// States which errors are retried. It may come before or after [`notify`](RetryLayer::notify).
+    pub fn when<E, W, F>(self, accepts: F) -> RetryLayer<P, Hooked<When<F>, H>, K, X, Z>
+    where
+        F: FnMut(&E) -> W,
+        W: IntoDirective,
+    {
+        self.with_classify(|hooked| Hooked(When(accepts), hooked.1))
+    }
+}
+
 impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
     /// Calls `notify` each time that an error is retried, with the error and the delay before the next
-    /// attempt; see [`Retry::notify`](crate::Retry::notify). It comes after [`when`](RetryLayer::when), and
-    /// is cloned for each request.
+    /// attempt; see [`Retry::notify`](crate::Retry::notify). It may come before or after
+    /// [`when`](RetryLayer::when), and is cloned for each request.
     ///
     /// ```
     /// use redial::tower::RetryLayer;
@@ -234,9 +245,9 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
         self.with_classify(|classify| Hooked(classify, Notify(notify)))
     }
 
-    /// Records the text of each error in the `tracing` events of a request; see
+    /// Records the text of each error in the `tracing` events, the call log and the report of a request; see
     /// [`Retry::record_errors`](crate::Retry::record_errors). The error of the service must implement
-    /// [`Display`](fmt::Display). It comes after [`when`](RetryLayer::when).
+    /// [`Display`](fmt::Display). It may come before or after [`when`](RetryLayer::when).
     ///
     /// ```
     /// use redial::tower::RetryLayer;

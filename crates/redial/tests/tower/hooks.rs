@@ -80,3 +80,19 @@ async fn tower_notify_gets_each_retried_error() {
     assert_eq!(service.oneshot(1).await.unwrap(), 7);
     assert_eq!(*seen.lock().unwrap(), [(Failed::Busy, ms(10))]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn tower_notify_and_record_errors_may_come_before_when() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let inner = Scripted::answers(&[Err(Failed::Busy)]);
+    let layer = RetryLayer::new(&THRICE)
+        .notify(move |error: &Failed, delay| log.lock().unwrap().push((*error, delay)))
+        .when(always);
+    layer.layer(inner).oneshot(1).await.unwrap_err();
+    assert_eq!(*seen.lock().unwrap(), [(Failed::Busy, ms(10)); 2]);
+
+    let layer = RetryLayer::new(&THRICE).record_errors().when(always);
+    let error = layer.layer(Scripted::answers(&[Err(Failed::Busy)])).oneshot(1).await.unwrap_err();
+    assert_eq!(error.report().error.as_deref(), Some("busy"));
+}
