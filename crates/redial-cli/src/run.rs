@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use redial::parts::Operation;
-use redial::{Attempt, CallLog, Directive, Event, Policy, Report};
+use redial::{Attempt, CallLog, Directive, Policy, Report};
 
 pub use arguments::{Arguments, Attempts, BackoffKind, StdinMode, StdoutMode};
 pub use exit_codes::ExitList;
@@ -166,9 +166,10 @@ async fn call(
     }
     if arguments.explain {
         let (shared, mut start) = (shared.clone(), None);
-        retry = retry.on_event(move |at, event: &Event| {
-            let start = *start.get_or_insert(at);
-            print_error!("{}", report::line(at.saturating_sub(start), event, &shared));
+        retry = retry.on_event(move |context, event| {
+            let start = *start.get_or_insert(context.at);
+            let elapsed = context.at.saturating_sub(start);
+            print_error!("{}", report::line(elapsed, event, &shared));
         });
     }
     let mut call = pin!(retry.into_future());

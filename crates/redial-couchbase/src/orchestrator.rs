@@ -345,7 +345,7 @@ impl<D: Any + Send + Sync> CallExtras<'_, D> {
             .data(context.clone())
             .data(data)
             .strategy(move |request: &Request<'_>| -> Decision { strategy.retry_after(request) })
-            .on_event(|at, event| recorder.record(at, event));
+            .on_event(|context, event| recorder.record(context.at, event));
         if let Some(call_log) = call_log {
             call = call.call_log(call_log);
         }

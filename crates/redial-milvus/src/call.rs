@@ -255,12 +255,12 @@ impl<'a, F, V, Z> InterceptedCall<'a, F, V, Z> {
                 Some(classify_result(result, &mut validity, &interceptor.invalid_codes))
             })
             .sleeping_on(sleeper)
-            .on_event(|at, event| {
+            .on_event(|context, event| {
                 if let Event::CallEnded { attempt, .. } = event {
                     last_attempt = *attempt;
                 }
                 if let (Some(formatter), Some(log)) = (&mut formatter, &mut log) {
-                    formatter.format(at, event, |line| log(&line));
+                    formatter.format(context.at, event, |line| log(&line));
                 }
             });
         if self.not_idempotent {

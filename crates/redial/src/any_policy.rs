@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use redial_core::throttle::{Bucket, RetryBudget};
-use redial_core::{Cost, Ns, Withdrawal};
+use redial_core::{Cost, Ns, Rules, Withdrawal};
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::classify::CallWhenToSayWhichErrorsAreRetried;
@@ -67,6 +67,34 @@ impl AnyPolicy {
         }
     }
 
+    /// Replaces the name, for names that are known at run time; see [`Policy::with_name`].
+    ///
+    /// ```
+    /// use redial::{AnyPolicy, Policy, ms};
+    ///
+    /// let policy = AnyPolicy::Hedged(Policy::hedged(ms(20)).build()).with_name("read");
+    /// assert_eq!(policy.name().to_string(), "read");
+    /// ```
+    #[must_use]
+    pub fn with_name(self, name: impl Into<Arc<str>>) -> Self {
+        match self {
+            AnyPolicy::Policy(policy) => AnyPolicy::Policy(policy.with_name(name)),
+            AnyPolicy::Hedged(policy) => AnyPolicy::Hedged(policy.with_name(name)),
+        }
+    }
+
+    /// The rules of the policy.
+    #[must_use]
+    pub const fn rules(&self) -> &Rules {
+        self.either().rules()
+    }
+
+    /// The tokens left in the throttle; `None` without a throttle. See [`Policy::tokens`].
+    #[must_use]
+    pub fn tokens(&self, now: Ns) -> Option<f64> {
+        self.either().tokens(now)
+    }
+
     /// The name of the policy; see [`Policy::name`].
     ///
     /// ```
@@ -86,8 +114,8 @@ impl AnyPolicy {
 
 impl AnyPolicy {
     /// Retries or hedges the operation: a closure that returns a future of a `Result`. The kind of the
-    /// policy is known only at run time, so the options of retries alone are missing, such as
-    /// [`Retry::not_idempotent`].
+    /// policy is known only at run time, so blocking calls and the options of retries alone are missing, such
+    /// as [`Retry::not_idempotent`]: match the [`AnyPolicy::Policy`] for them.
     ///
     /// ```
     /// use redial::{AnyPolicy, Policy, ms};
@@ -137,7 +165,7 @@ impl AnyPolicy {
     }
 
     /// The policy, whatever its kind.
-    const fn either(&self) -> &Policy {
+    pub(crate) const fn either(&self) -> &Policy {
         match self {
             AnyPolicy::Policy(policy) => policy,
             AnyPolicy::Hedged(hedged) => &hedged.0,

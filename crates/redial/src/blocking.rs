@@ -82,6 +82,7 @@ where
                     elapsed_exact: true,
                     stop_reason: StopReason::Succeeded,
                     tokens: None,
+                    error: None,
                     history: Vec::new(),
                 };
                 Ok(R::output(value, report))

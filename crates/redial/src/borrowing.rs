@@ -71,8 +71,9 @@ impl<'a, A, F, S, R, U, N> BorrowingRetry<'a, A, F, S, R, U, N> {
     call_log_option!('a);
     retry_options!('a);
 
-    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::Sleeper). A
-    /// function that returns a future is not enough, because elapsed times and deadlines need a clock.
+    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::Sleeper), or a
+    /// function in [`sleep_fn`](crate::time::sleep_fn). [`Policy::sleeping_on`](crate::Policy::sleeping_on)
+    /// names one for all calls of a policy.
     pub fn sleeping_on<Z: Sleeper>(self, sleeper: Z) -> BorrowingRetry<'a, A, F, Z, R, U, N> {
         let BorrowingRetry { policy, target, operation, accepts, hook, options, output, .. } = self;
         BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, output }

@@ -3,11 +3,11 @@
 //!
 //! # Format
 //!
-//! With the feature `serde`, a call log is stored as JSON lines: one object with the version, then one
-//! object per event.
+//! With the feature `serde`, a call log is stored as JSON lines: one object with the version and, where it is
+//! known, the name of the policy; then one object per event.
 //!
 //! ```text
-//! {"redial_call_log":2}
+//! {"redial_call_log":2,"policy":"fetch"}
 //! {"at":0,"event":"call-started","idempotent":true}
 //! {"at":0,"event":"attempt-started","attempt":1,"number":1}
 //! {"at":3000000,"event":"attempt-outcome","attempt":1,"directive":"succeed"}
@@ -42,6 +42,8 @@ use std::fmt;
 
 use redial_core::{Event, Ns};
 
+use crate::event_context::EventContext;
+
 #[cfg(feature = "serde")]
 pub use lines::CallLogError;
 pub use replay::ReplayMismatch;
@@ -65,6 +67,7 @@ pub use replay::ReplayMismatch;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallLog {
+    policy: Option<Box<str>>,
     events: Vec<(Ns, Event)>,
     /// By the index of their event.
     details: BTreeMap<usize, EventDetail>,
@@ -121,7 +124,25 @@ impl CallLog {
     /// An empty call log.
     #[must_use]
     pub const fn new() -> Self {
-        CallLog { events: Vec::new(), details: BTreeMap::new() }
+        CallLog { policy: None, events: Vec::new(), details: BTreeMap::new() }
+    }
+
+    /// The name of the policy of the call, or the place in the source where it was built; `None` for a log that
+    /// was not recorded by a call of this crate.
+    ///
+    /// ```
+    /// use redial::{CallLog, Policy, ms};
+    ///
+    /// static FETCH: Policy = Policy::constant(ms(10)).name("fetch").build();
+    ///
+    /// let mut call_log = CallLog::new();
+    /// let value = FETCH.retry(|| Ok::<_, ()>(7)).when(|_| true).call_log(&mut call_log).call();
+    /// assert_eq!((value.ok(), call_log.policy()), (Some(7), Some("fetch")));
+    /// assert!(call_log.to_string().contains("call started (idempotent), policy fetch\n"));
+    /// ```
+    #[must_use]
+    pub fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
     }
 
     /// The events, each with its time.
@@ -133,6 +154,17 @@ impl CallLog {
     /// Adds an event.
     pub fn push(&mut self, at: Ns, event: Event) {
         self.events.push((at, event));
+    }
+
+    /// Adds an event of a call, with the error of an attempt if its text is known.
+    pub(crate) fn record(&mut self, context: &EventContext<'_>, event: Event) {
+        if self.policy.is_none() {
+            self.policy = Some(context.policy.to_string().into());
+        }
+        self.push(context.at, event);
+        if let (Event::AttemptOutcome { .. }, Some(error)) = (event, context.error) {
+            self.annotate(EventDetail::new().error(error));
+        }
     }
 
     /// Adds a detail to the last event. An empty detail is ignored, and so is one without an event.
@@ -153,7 +185,7 @@ impl CallLog {
 
 impl FromIterator<(Ns, Event)> for CallLog {
     fn from_iter<I: IntoIterator<Item = (Ns, Event)>>(events: I) -> Self {
-        CallLog { events: events.into_iter().collect(), details: BTreeMap::new() }
+        CallLog { events: events.into_iter().collect(), ..CallLog::new() }
     }
 }
 
@@ -164,7 +196,7 @@ impl FromIterator<(Ns, Event)> for CallLog {
 /// use redial::{CallLog, Policy, ms};
 ///
 /// static TWICE: Policy =
-///     Policy::constant(ms(10)).attempts(2).deadline(ms(500)).build();
+///     Policy::constant(ms(10)).attempts(2).deadline(ms(500)).name("twice").build();
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
 /// let mut call_log = CallLog::new();
@@ -173,7 +205,7 @@ impl FromIterator<(Ns, Event)> for CallLog {
 /// let text = call_log.to_string();
 /// let lines: Vec<_> = text.lines().map(str::trim_start).collect();
 /// assert_eq!(lines, [
-///     "0.000 ms  call started (idempotent), deadline at 500ms",
+///     "0.000 ms  call started (idempotent), deadline at 500ms, policy twice",
 ///     "0.000 ms  attempt 1 started",
 ///     "0.000 ms  attempt 1 failed: a server failure",
 ///     "0.000 ms  throttle allowed another attempt",
@@ -198,6 +230,9 @@ impl fmt::Display for CallLog {
                     write!(f, "{}", Event::CallStarted { deadline, idempotent })?;
                 }
                 event => write!(f, "{event}")?,
+            }
+            if let (Event::CallStarted { .. }, Some(policy)) = (event, &self.policy) {
+                write!(f, ", policy {policy}")?;
             }
             if let Some(detail) = self.detail(index) {
                 write!(f, "{detail}")?;

@@ -18,7 +18,7 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 //!
-//! [`Policy`] and [`Hedged`] can be fields of your own configuration:
+//! [`Policy`], [`Hedged`] and [`AnyPolicy`], which is of either kind, can be fields of your own configuration:
 //!
 //! ```
 //! #[derive(serde::Deserialize)]
@@ -431,6 +431,21 @@ impl<'de> Deserialize<'de> for Policy {
 impl<'de> Deserialize<'de> for Hedged {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(PolicyVisitor(PolicyConfig::hedged))
+    }
+}
+
+/// A policy of either kind: hedged if the configuration has `hedge`.
+///
+/// ```
+/// use redial::AnyPolicy;
+///
+/// let policy: AnyPolicy = serde_json::from_str(r#"{ "hedge": { "delay": "20ms" } }"#)?;
+/// assert!(matches!(policy, AnyPolicy::Hedged(_)));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+impl<'de> Deserialize<'de> for AnyPolicy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PolicyVisitor(PolicyConfig::load))
     }
 }
 

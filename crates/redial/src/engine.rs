@@ -15,10 +15,11 @@ use redial_core::{
 };
 
 use crate::attempt::Attempt;
-use crate::call_log::{CallLog, EventDetail};
+use crate::call_log::CallLog;
 pub(crate) use crate::draws::draw;
 use crate::driver::CallTraits;
 use crate::error::{BoxError, Details};
+use crate::event_context::EventContext;
 use crate::metrics::CallMetrics;
 use crate::options::{Hook, Options};
 use crate::policy::Policy;
@@ -81,22 +82,20 @@ impl DriverContext for ProcessContext<'_> {
             }
             _ => {}
         }
-        crate::trace::record_call(&event, &self.policy, self.error.as_deref());
+        let context = EventContext { at, policy: &self.policy, error: self.error.as_deref() };
+        crate::trace::record_call(&event, context.policy, context.error);
         self.metrics.record(at, &event);
         // A hook is taken out while it runs: if it panics, it is not called again for the events of
         // the cancellation.
         if let Some(mut hook) = self.hook.take() {
-            hook(at, &event);
+            hook(&context, &event);
             self.hook = Some(hook);
         }
         if let Some(call_log) = &mut self.call_log {
-            call_log.push(at, event);
-            if let (Event::AttemptOutcome { .. }, Some(error)) = (event, &self.error) {
-                call_log.annotate(EventDetail::new().error(error.clone()));
-            }
+            call_log.record(&context, event);
         }
         if let Some(history) = &mut self.history {
-            history.record(at, &event, self.error.as_deref());
+            history.record(at, &event, context.error);
         }
         if let Some((call_latency, estimator)) = &mut self.call_latency {
             call_latency.record(at, &event, estimator);
@@ -226,7 +225,9 @@ impl<'p> Engine<'p> {
     /// Keeps the text of the error of the next outcome, if it is recorded.
     pub(crate) fn record_error(&mut self, error: &dyn fmt::Display) {
         let context = &mut self.env.context;
-        if context.history.is_some() || context.call_log.is_some() || crate::trace::is_enabled() {
+        let has_receiver =
+            context.history.is_some() || context.call_log.is_some() || context.hook.is_some();
+        if has_receiver || crate::trace::is_enabled() {
             context.next_error = Some(error.to_string().into());
         }
     }
@@ -377,6 +378,7 @@ impl<'p> Engine<'p> {
             elapsed_exact: self.elapsed_exact,
             stop_reason,
             tokens: if throttled { self.env.throttle().tokens(now) } else { None },
+            error: error.map(|error| error.to_string().into()),
             history: history.map_or_else(Vec::new, |history| history.attempts),
         };
         crate::trace::call_gave_up(&report, error);

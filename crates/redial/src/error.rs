@@ -54,6 +54,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// If a strategy failed the call ([`Decision::Fail`](crate::strategy::Decision::Fail)), the text begins with the
 /// strategy's error, and the operation's error is the source.
+///
+/// It can be cloned and compared where the operation's error can.
 #[derive(Clone)]
 pub struct Error<E, V = NoValue> {
     last: Option<Last<E, V>>,
@@ -286,7 +288,9 @@ impl<E: std::error::Error + 'static, V> std::error::Error for Error<E, V> {
     }
 }
 
-/// Errors are equal if their last outcomes and reports are; the error of a strategy counts by its text.
+/// Errors are equal if their last outcomes and reports are; the error of a strategy counts by its text. The report
+/// has the elapsed time, so two calls that failed alike are equal on virtual time only: compare
+/// [`last`](Error::last) and [`stop_reason`](Error::stop_reason) for the rest.
 impl<E: PartialEq, V: PartialEq> PartialEq for Error<E, V> {
     fn eq(&self, other: &Self) -> bool {
         let text = |details: &Details| details.strategy.as_ref().map(ToString::to_string);

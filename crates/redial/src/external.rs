@@ -49,6 +49,7 @@ use redial_core::{Command, Directive, Event, Failure, NEVER, Ns, StopReason, dur
 use crate::driver::CallTraits;
 use crate::engine::Engine;
 use crate::error::Details;
+use crate::event_context::EventContext;
 use crate::options::Options;
 use crate::policy::Policy;
 use crate::policy_ref::PolicyRef;
@@ -103,8 +104,12 @@ impl ExternalCallBuilder {
         self
     }
 
-    /// Calls this function with each event of the call.
-    pub fn on_event(mut self, hook: impl FnMut(Ns, &Event) + Send + 'static) -> Self {
+    /// Calls this function with each event of the call; see [`Retry::on_event`](crate::Retry::on_event).
+    /// The errors of the other library are not known here.
+    pub fn on_event(
+        mut self,
+        hook: impl FnMut(&EventContext<'_>, &Event) + Send + 'static,
+    ) -> Self {
         let earlier = self.options().hook.take();
         self.options().hook = Some(crate::options::chain_hooks(earlier, hook));
         self
@@ -275,6 +280,7 @@ impl ExternalCall {
                     elapsed_exact: true,
                     stop_reason: *stop_reason,
                     tokens: None,
+                    error: None,
                     history: Vec::new(),
                 };
                 Some((report, None))

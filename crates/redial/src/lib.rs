@@ -210,7 +210,7 @@
 //! | no method `notify` found for opaque type `impl Future` | in `retry_on`, options come before `.when(..)` |
 //! | type annotations needed, at `\|conn\|` in `retry_on` | the closure is not `async`: write `async \|conn\| ..` |
 //! | no method `cap` (`attempts`, ..) for `Policy`, or no method `retry` for `Builder<..>` | settings belong to the builder, calls to the policy: `.build()` lies between |
-//! | the trait `Sleeper` is not implemented for a closure or function | implement it for a type of your own: see [`Sleeper`] |
+//! | the trait `Sleeper` is not implemented for a closure or function | wrap it: [`time::sleep_fn`] |
 //! | no method `call` for `Retry<'_, Chain<{closure}>, ..>`, or it is not a future | the closure of `classify` needs its types: `\|result: &Result<T, E>\| ..` |
 //! | type annotations needed for `&_`, at `when` | the operation does not fix its error type: write `Ok::<_, MyError>(..)`. In a tower layer, annotate the closure: `\|error: &MyError\| ..` |
 //! | type mismatch in closure arguments, at `when` or `notify` | the closure takes `&E`, the error that the operation returns; `notify` also takes the `Duration` |
@@ -269,6 +269,7 @@ mod driver;
 mod engine;
 mod error;
 mod error_hook;
+mod event_context;
 pub mod external;
 mod future;
 mod keyed_budgets;
@@ -288,6 +289,7 @@ pub mod presets;
 mod report;
 mod retry;
 mod sleeper;
+mod sleeping_on;
 pub mod strategy;
 pub mod testing;
 pub mod throttle;
@@ -302,6 +304,7 @@ pub use builder::Builder;
 pub use call_log::CallLog;
 pub use classify::{Last, Transient};
 pub use error::{AnyError, BoxError, Error};
+pub use event_context::EventContext;
 pub use policy::{Hedged, Policy};
 pub use policy_name::PolicyName;
 pub use redial_core::{
@@ -337,7 +340,8 @@ pub mod hedging {
 pub mod time {
     #[cfg(feature = "tokio")]
     pub use crate::sleeper::Tokio;
-    pub use crate::sleeper::{DefaultSleeper, Sleeper};
+    pub use crate::sleeper::{DefaultSleeper, FnSleep, SleepFn, Sleeper, sleep_fn};
+    pub use crate::sleeping_on::SleepingOn;
     pub use redial_core::{Ns, duration, ms, ns, s};
 }
 

@@ -23,6 +23,7 @@
 //! | question | query |
 //! | --- | --- |
 //! | Are retries masking a failing dependency? | the rate of `redial.retries` over the rate of `redial.calls` is above 0.05 |
+//! | How much load do hedges add? | the rate of `redial.attempts` over the rate of `redial.calls` |
 //! | Does the retry budget end calls? | `redial.calls` with `redial.stop_reason="throttled"` increases |
 //! | How close is the budget to its end? | `redial.throttle.tokens` is below 1 |
 //! | How long do callers wait between attempts? | the 99th percentile of `redial.call.backoff` |

@@ -4,16 +4,17 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::{AttemptTimeoutAction, Event, LIVE_MAX, LatencyEstimator, Ns, Rules};
+use redial_core::{AttemptTimeoutAction, Event, LIVE_MAX, LatencyEstimator, Rules};
 
 use crate::call_log::CallLog;
+use crate::event_context::EventContext;
 use crate::policy::Policy;
 use crate::policy_ref::PolicyRef;
 use crate::strategy::Strategy;
 use crate::throttle::Handle;
 
 /// A callback for every event.
-pub(crate) type Hook<'p> = Box<dyn FnMut(Ns, &Event) + Send + 'p>;
+pub(crate) type Hook<'p> = Box<dyn FnMut(&EventContext<'_>, &Event) + Send + 'p>;
 
 /// The options of a single call.
 #[derive(Default)]
@@ -80,13 +81,13 @@ impl Overrides {
 /// Calls both hooks, the earlier one first.
 pub(crate) fn chain_hooks<'p>(
     earlier: Option<Hook<'p>>,
-    mut hook: impl FnMut(Ns, &Event) + Send + 'p,
+    mut hook: impl FnMut(&EventContext<'_>, &Event) + Send + 'p,
 ) -> Hook<'p> {
     match earlier {
         None => Box::new(hook),
-        Some(mut earlier) => Box::new(move |at, event| {
-            earlier(at, event);
-            hook(at, event);
+        Some(mut earlier) => Box::new(move |context, event| {
+            earlier(context, event);
+            hook(context, event);
         }),
     }
 }
@@ -195,36 +196,36 @@ macro_rules! call_options {
             self
         }
 
-        /// Calls `hook` for every event of the call, with its time. Several hooks are called in the order in
-        /// which they were added.
-        ///
-        /// The time is that of the clock of the call, in nanoseconds ([`Sleeper::now`](crate::Sleeper::now)).
-        /// Its origin is arbitrary: subtract the time of the first event, which is
-        /// [`Event::CallStarted`](crate::Event::CallStarted), for the time since the call started.
+        /// Calls `hook` for every event of the call, with its time, the name of the policy and, after
+        /// [`record_errors`](crate::Retry::record_errors), the text of the last error
+        /// ([`EventContext`](crate::EventContext)). Several hooks are called in the order in which they were
+        /// added.
         ///
         /// ```
         /// use redial::{Event, Policy};
         ///
-        /// static AGAIN: Policy = Policy::immediate().attempts(3).build();
+        /// static AGAIN: Policy = Policy::immediate().attempts(3).name("again").build();
         ///
         /// let mut lines = Vec::new();
         /// let mut started = None;
         /// let result = AGAIN
         ///     .retry(|| Err::<(), _>("busy"))
         ///     .when(|_| true)
-        ///     .on_event(|at, event| {
-        ///         let elapsed = redial::time::duration(at - *started.get_or_insert(at));
+        ///     .record_errors()
+        ///     .on_event(|context, event| {
+        ///         let elapsed = redial::time::duration(context.at - *started.get_or_insert(context.at));
         ///         assert!(elapsed < redial::s(60));
-        ///         lines.push(event.to_string());
+        ///         lines.push(format!("{}: {event}, {:?}", context.policy, context.error));
         ///     })
         ///     .call();
         /// assert!(result.is_err());
-        /// assert_eq!(lines[1], "attempt 1 started");
-        /// assert_eq!(lines.last().unwrap(), "call ended with attempt 3: no attempt left");
+        /// assert_eq!(lines[1], "again: attempt 1 started, None");
+        /// let last = "again: call ended with attempt 3: no attempt left, Some(\"busy\")";
+        /// assert_eq!(lines.last().unwrap(), last);
         /// ```
         pub fn on_event(
             mut self,
-            hook: impl FnMut(redial_core::Ns, &redial_core::Event) + Send + $p,
+            hook: impl FnMut(&crate::event_context::EventContext<'_>, &redial_core::Event) + Send + $p,
         ) -> Self {
             let options = self.options();
             options.hook = Some(crate::options::chain_hooks(options.hook.take(), hook));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redial_core::throttle::{Bucket, RetryBudget};
 use redial_core::{Cost, NEVER, Ns, Withdrawal};
 
-use crate::attempt::{Answer, Async, Operation};
+use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::classify::CallWhenToSayWhichErrorsAreRetried;
 use crate::future::{HedgeList, NoHedges};
 use crate::policy::sealed::Sealed;
@@ -34,6 +34,8 @@ use crate::throttle::Handle;
 /// # async fn main() {
 /// let policy = OwnedPolicy::new(Policy::exponential(ms(100)).build());
 /// assert!(fetch(&policy, "example.com").await);
+/// let number = policy.retry_with(|attempt| async move { Ok::<_, io::Error>(attempt.number()) });
+/// assert_eq!(number.when(|_| true).await.unwrap(), 1);
 /// # }
 /// ```
 #[derive(Clone, Debug)]
@@ -106,6 +108,18 @@ macro_rules! owned {
                 O::Answer: Answer<Async>,
             {
                 Retry::new(self.clone(), operation)
+            }
+
+            /// The same, with the [`Attempt`] as an argument of the closure.
+            pub fn retry_with<F, R>(
+                &self,
+                operation: F,
+            ) -> Retry<'static, CallWhenToSayWhichErrorsAreRetried, $name, WithAttempt<F>, Async>
+            where
+                F: FnMut(Attempt) -> R,
+                R: Answer<Async>,
+            {
+                Retry::new(self.clone(), WithAttempt(operation))
             }
         }
 

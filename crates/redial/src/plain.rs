@@ -402,6 +402,7 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
             elapsed_exact: traits.is_elapsed_exact(policy),
             stop_reason,
             tokens: if throttled { origin.handle().tokens(now) } else { None },
+            error: error.map(|error| error.to_string().into()),
             history: Vec::new(),
         };
         crate::trace::call_gave_up(&report, error);

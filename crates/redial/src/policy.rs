@@ -474,8 +474,9 @@ impl Policy {
     }
 
     /// The tokens left in the throttle; `None` without a throttle. `now` is the time of the clock that the
-    /// calls use ([`Sleeper::now`](crate::Sleeper::now), by default `Tokio.now()`); only a bucket that
-    /// refills over time uses it.
+    /// calls use ([`Sleeper::now`](crate::Sleeper::now), by default `Tokio.now()`), for a bucket that refills over
+    /// time. A retry budget does not use it, because it counts its refill when a retry asks:
+    /// [`RetryBudget::tokens_at`] includes the refill until now.
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.handle.tokens(now)
@@ -733,8 +734,9 @@ impl Hedged {
     }
 
     /// The tokens left in the throttle; `None` without a throttle. `now` is the time of the clock that the
-    /// calls use ([`Sleeper::now`](crate::Sleeper::now), by default `Tokio.now()`); only a bucket that
-    /// refills over time uses it.
+    /// calls use ([`Sleeper::now`](crate::Sleeper::now), by default `Tokio.now()`), for a bucket that refills over
+    /// time. A retry budget does not use it, because it counts its refill when a retry asks:
+    /// [`RetryBudget::tokens_at`] includes the refill until now.
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.0.tokens(now)

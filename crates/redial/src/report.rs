@@ -25,6 +25,7 @@ let call = FETCH.retry(|| Err::<(), _>(\"busy\")).when(|_| true).record_errors()
 let error = call.call().unwrap_err();
 let json = serde_json::to_value(error.report())?;
 assert_eq!((&json[\"policy\"], &json[\"stop_reason\"]), (&\"fetch\".into(), &\"attempts\".into()));
+assert_eq!(json[\"error\"], \"busy\");
 assert_eq!(json[\"history\"][1][\"error\"], \"busy\");
 # Ok::<(), serde_json::Error>(())
 ```
@@ -33,7 +34,7 @@ assert_eq!(json[\"history\"][1][\"error\"], \"busy\");
 ///
 /// | field | value |
 /// | --- | --- |
-/// | `policy`, `attempts`, `attempts_max`, `elapsed_exact`, `tokens` | as below; `attempts_max` and `tokens` only where they have a value |
+/// | `policy`, `attempts`, `attempts_max`, `elapsed_exact`, `tokens`, `error` | as below; `attempts_max`, `tokens` and `error` only where they have a value |
 /// | `elapsed_ms` | milliseconds |
 /// | `stop_reason` | [`StopReason::name`] |
 /// | `history` | only where it was recorded: `attempt`, `started_ms`, `ended_ms`, `end` (`succeeded`, `fatal`, `failed`, `timed-out`, `cancelled`, `running`), `failure` (as in a [`CallLog`](crate::CallLog)) and `error` |
@@ -58,6 +59,9 @@ pub struct Report {
     pub stop_reason: StopReason,
     /// The tokens left in the throttle, if the throttle ended the call.
     pub tokens: Option<f64>,
+    /// The text of the last error, if the call failed and
+    /// [`Retry::record_errors`](crate::Retry::record_errors) was set.
+    pub error: Option<Box<str>>,
     /// The attempts, if [`Retry::history`](crate::Retry::history) was set.
     pub history: Vec<AttemptRecord>,
 }
@@ -117,6 +121,7 @@ impl Report {
             elapsed_exact: true,
             stop_reason,
             tokens: None,
+            error: None,
             history: Vec::new(),
         }
     }

@@ -290,8 +290,9 @@ where
     }
 
     /// Records the text of each error of the operation: in the `tracing` events of the call (feature
-    /// `tracing`), in its [`history`](Retry::history) and in its [`call_log`](Retry::call_log). The text is
-    /// what the error displays; where nothing records it, it is not made.
+    /// `tracing`), in its [`history`](Retry::history), in its [`call_log`](Retry::call_log) and for its
+    /// [hooks](Retry::on_event). The report of a call that failed has the last one. The text is what the error
+    /// displays; where nothing records it, it is not made.
     ///
     /// It is an option because error texts can hold data that does not belong in a log, such as a URL with a
     /// token.
@@ -331,8 +332,9 @@ impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
     call_options!('p);
     call_log_option!('p);
 
-    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::Sleeper). A
-    /// function that returns a future is not enough, because elapsed times and deadlines need a clock.
+    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::Sleeper), or a
+    /// function in [`sleep_fn`](crate::time::sleep_fn). [`Policy::sleeping_on`](crate::Policy::sleeping_on)
+    /// names one for all calls of a policy.
     ///
     /// A blocking call waits in its thread and has no sleeper: `.call()` after it does not compile.
     pub fn sleeping_on<Z: Sleeper>(self, sleeper: Z) -> Retry<'p, C, G, O, K, Z, R> {

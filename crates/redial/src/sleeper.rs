@@ -1,8 +1,15 @@
 //! Clocks and timers of the async driver.
 
-use redial_core::Ns;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
-/// A clock and its timer. Implement it for another executor or for virtual time.
+use pin_project_lite::pin_project;
+use redial_core::{Ns, duration};
+
+/// A clock and its timer. Implement it for virtual time, or for an executor with a clock of its own. For a
+/// timer that is a function of a `Duration`, [`sleep_fn`](crate::time::sleep_fn) is enough.
 ///
 /// ```
 /// use redial::{Sleeper, time::Ns};
@@ -49,6 +56,73 @@ impl Sleeper for Tokio {
 
     fn sleep_until(&self, at: Ns) -> Self::Sleep {
         tokio::time::sleep_until(crate::clock::to_instant(at).into())
+    }
+}
+
+/// A sleeper of a function that sleeps for a `Duration`, with the clock of [`Instant`]. The output of its
+/// future is ignored.
+///
+/// ```
+/// use async_io::Timer;
+/// use redial::time::{SleepFn, SleepingOn, sleep_fn};
+/// use redial::{Policy, ms};
+/// use std::time::Duration;
+///
+/// type Smol = SleepFn<fn(Duration) -> Timer>;
+///
+/// static FETCH: SleepingOn<Policy, Smol> =
+///     Policy::constant(ms(1)).attempts(3).build().sleeping_on(sleep_fn(Timer::after));
+///
+/// let mut answers = [Err("busy"), Ok(7)].into_iter();
+/// let call = FETCH.retry(|| std::future::ready(answers.next().unwrap())).when(|_| true);
+/// assert_eq!(async_io::block_on(call.into_future()).ok(), Some(7));
+/// ```
+#[must_use]
+pub const fn sleep_fn<F>(sleep: F) -> SleepFn<F> {
+    SleepFn(sleep)
+}
+
+/// The sleeper that [`sleep_fn`] makes.
+#[derive(Clone, Copy)]
+pub struct SleepFn<F>(F);
+
+impl<F: Fn(Duration) -> A, A: Future> Sleeper for SleepFn<F> {
+    type Sleep = FnSleep<A>;
+
+    fn now(&self) -> Ns {
+        crate::clock::to_ns(Instant::now())
+    }
+
+    fn sleep_until(&self, at: Ns) -> FnSleep<A> {
+        FnSleep { sleep: (self.0)(duration(at.saturating_sub(self.now()))) }
+    }
+}
+
+impl<F> fmt::Debug for SleepFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SleepFn").finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// The sleep of a [`SleepFn`].
+    pub struct FnSleep<A> {
+        #[pin]
+        sleep: A,
+    }
+}
+
+impl<A: Future> Future for FnSleep<A> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.project().sleep.poll(cx).map(drop)
+    }
+}
+
+impl<A> fmt::Debug for FnSleep<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FnSleep").finish_non_exhaustive()
     }
 }
 

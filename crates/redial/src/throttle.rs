@@ -159,6 +159,43 @@ impl Handle {
         }
     }
 
+    /// The tokens, with the refill of a retry budget until now. [`Bucket::tokens`] of a budget is without it.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn tokens_at(&self, now: Ns) -> Option<f64> {
+        match self {
+            Handle::CallSite(site) => Some(site.budget().tokens_at(now)),
+            Handle::Budget(budget) => Some(budget.tokens_at(now)),
+            Handle::Own(budget) => Some(budget.tokens_at(now)),
+            Handle::None | Handle::Static(_) | Handle::Shared(_) => self.tokens(now),
+        }
+    }
+
+    /// Whether this is the throttle of a policy, and not one that a call or a service has in its place.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn is_of(&self, policy: &Handle) -> bool {
+        match (self, policy) {
+            // The default budget of a call, or of a policy.
+            (Handle::CallSite(_), _) => true,
+            (Handle::Budget(budget), Handle::Budget(own)) => std::ptr::eq(*budget, *own),
+            (Handle::Own(budget), Handle::Own(own)) => Arc::ptr_eq(budget, own),
+            (Handle::Static(bucket), Handle::Static(own)) => std::ptr::addr_eq(*bucket, *own),
+            (Handle::Shared(bucket), Handle::Shared(own)) => {
+                std::ptr::addr_eq(Arc::as_ptr(bucket), Arc::as_ptr(own))
+            }
+            _ => false,
+        }
+    }
+
+    /// Fills a retry budget. Another throttle stays as it is.
+    pub(crate) fn refill(&self) {
+        match self {
+            Handle::CallSite(site) => site.budget().refill(),
+            Handle::Budget(budget) => budget.refill(),
+            Handle::Own(budget) => budget.refill(),
+            Handle::None | Handle::Static(_) | Handle::Shared(_) => {}
+        }
+    }
+
     #[inline(never)]
     fn succeeded_slow(&self, withdrawal: Option<Withdrawal>) {
         if let Some(bucket) = self.bucket() {

@@ -102,5 +102,7 @@ pub use call_options::{CallOptions, ConfigureCall, ConfigureWith, NoOptions, OnE
 pub use clone_request::{CloneRequest, CloneWith, Cloned};
 pub use future::ResponseFuture;
 pub use layer::RetryLayer;
-pub use policy::{IntoPolicy, SharedHedged, SharedPolicy, StaticHedged, StaticPolicy};
+pub use policy::{
+    IntoPolicy, SharedAnyPolicy, SharedHedged, SharedPolicy, StaticHedged, StaticPolicy,
+};
 pub use service::{RetryService, last_response};

@@ -251,6 +251,9 @@ fn call_log_json_errors_have_a_line_number() {
         format!("line 1: version {version} of the call log is unknown; this release reads 1 and 2")
     };
     assert_eq!(head("{\"redial_call_log\":3}"), unknown(3));
+    let expected = "line 1: expected {\"redial_call_log\":2}";
+    assert_eq!(head("{\"redial_call_log\":2,\"backend\":\"a\"}"), expected);
+    assert_eq!(head("{\"redial_diary\":1,\"policy\":\"fetch\"}"), expected);
     assert_eq!(head("{\"redial_call_log\":1}"), unknown(1));
     assert_eq!(head("{\"redial_diary\":2}"), unknown(2));
 
@@ -381,6 +384,20 @@ fn call_log_json_reads_values_added_to_version_2() {
          \"failure\":{\"kind\":\"not-ready\",\"stage\":\"answered\"}}\n"
     );
     assert_eq!(CallLog::from_json_lines(&text), Ok(call_log));
+}
+
+#[test]
+fn call_log_json_keeps_the_name_of_the_policy() {
+    static FETCH: Policy = Policy::constant(ms(10)).attempts(1).name("fetch \"a\"").build();
+    let mut call_log = CallLog::new();
+    let call = FETCH.retry(|| Ok::<_, ()>(7)).when(|()| true);
+    call.call_log(&mut call_log).call().expect("it succeeds");
+    let text = call_log.to_json_lines();
+    assert!(text.starts_with(r#"{"redial_call_log":2,"policy":"fetch \"a\""}"#), "{text}");
+    let read = CallLog::from_json_lines(&text).expect("readable");
+    assert_eq!((read.policy(), &read), (Some(r#"fetch "a""#), &call_log));
+    let without = text.replacen(r#","policy":"fetch \"a\"""#, "", 1);
+    assert_eq!(CallLog::from_json_lines(&without).expect("readable").policy(), None);
 }
 
 /// A log that an earlier release wrote: two retries after 10 ms each, then no attempt is left.

@@ -4,16 +4,21 @@
 //! The budgets refill by one per second, so a slow machine may make a few more retries than ten.
 #![cfg(feature = "tokio")]
 
+use std::sync::LazyLock;
 use std::thread;
 
 use redial::testing::fresh_budgets;
 use redial::throttle::{Bucket, Cost, RetryBudget};
-use redial::{FailureKind, Policy, StopReason, Throttle};
+use redial::{AnyPolicy, FailureKind, Hedged, Policy, StopReason, Throttle, ms};
 
 static SHARED: Policy = Policy::immediate().attempts(3).build();
 static DATABASE: RetryBudget = RetryBudget::new(10.0, 0.1);
 static QUERY: Policy =
     Policy::immediate().attempts(3).throttle(Throttle::budget(&DATABASE)).build();
+
+/// A policy that is made at run time owns its budget.
+static LOADED: LazyLock<Policy> =
+    LazyLock::new(|| Policy::immediate().attempts(3).try_build().expect("valid"));
 
 /// Spends the budget, and checks that it was full.
 fn spend(policy: &Policy) {
@@ -31,9 +36,10 @@ fn assert_one_budget(retries: u32) {
 
 /// One test: some spend the budget, all need it full.
 fn spend_with_guard() {
-    let _budgets = fresh_budgets().and(&DATABASE);
+    let _budgets = fresh_budgets().and(&DATABASE).and(&*LOADED);
     spend(&SHARED);
     spend(&QUERY);
+    spend(&LOADED);
 }
 
 #[test]
@@ -101,6 +107,22 @@ fn fresh_budgets_are_filled_again_after_a_panic() {
     });
     assert!(panicked.join().is_err());
     spend_with_guard();
+}
+
+#[test]
+fn fresh_budgets_fill_policies_of_every_kind() {
+    static READ: LazyLock<Hedged> = LazyLock::new(|| {
+        Policy::hedged(ms(1)).throttle(Throttle::budget(&READS)).try_build().expect("valid")
+    });
+    static READS: RetryBudget = RetryBudget::new(2.0, 0.0);
+    static ANY: LazyLock<AnyPolicy> = LazyLock::new(|| AnyPolicy::Hedged(READ.clone()));
+    let spent = || READS.withdraw(Cost { kind: FailureKind::Server }, 0);
+    spent();
+    let budgets = fresh_budgets().and(&*READ);
+    assert_eq!(READ.tokens(0), Some(2.0));
+    spent();
+    let _budgets = budgets.and(&*ANY);
+    assert_eq!(ANY.tokens(0), Some(2.0));
 }
 
 #[test]

@@ -232,7 +232,7 @@ fn call<A: Body, Z: Body>(policy: &Policy, options: CallOptions) -> Call<'_> {
             let call = call
                 .history()
                 .data(vec![1_u8, 2, 3])
-                .on_event(move |at, event| events.push((at, *event, hook.len())))
+                .on_event(move |context, event| events.push((context.at, *event, hook.len())))
                 .strategy(|request: &Request<'_>| {
                     assert_eq!(request.data::<Vec<u8>>(), Some(&vec![1, 2, 3]));
                     let later = vec![10];

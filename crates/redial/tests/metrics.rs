@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use metrics::with_local_recorder;
@@ -90,6 +91,36 @@ fn metrics_gauge_follows_the_budget() {
     has(&recorded, "redial.throttle.tokens{budget}", &[0.0]);
     has(&recorded, "redial.calls{budget,attempts}", &[1.0]);
     has(&recorded, "redial.calls{budget,throttled}", &[1.0]);
+}
+
+/// A budget refills while no retry asks.
+#[test]
+fn metrics_gauge_includes_the_refill() {
+    static BUDGET: RetryBudget = RetryBudget::new(2.0, 0.0).per_second(1.0);
+    static FETCH: Policy =
+        Policy::immediate().attempts(3).throttle(Throttle::budget(&BUDGET)).name("refill").build();
+    let recorded = recorded(|| {
+        let fails = FETCH.retry(async || Err::<(), _>(())).when(|(): &()| true).sleeping_on(Clock);
+        let succeeds = FETCH.retry(async || Ok::<_, ()>(7)).when(|(): &()| true).sleeping_on(Clock);
+        block_on(async {
+            fails.into_future().await.unwrap_err();
+            Clock.sleep(ms(1_500)).await;
+            succeeds.into_future().await.unwrap();
+        });
+    });
+    has(&recorded, "redial.throttle.tokens{refill}", &[1.5]);
+}
+
+/// The budgets of all tenants would share the labels of one gauge.
+#[test]
+fn metrics_gauge_leaves_out_the_budget_of_a_call() {
+    static FETCH: Policy = Policy::constant(ms(10)).name("tenants").build();
+    let recorded = recorded(|| {
+        let call = FETCH.retry(|| Ok::<_, ()>(7)).when(|(): &()| true);
+        call.with_budget(Arc::new(RetryBudget::new(3.0, 0.0))).call().unwrap();
+    });
+    has(&recorded, "redial.calls{tenants,succeeded}", &[1.0]);
+    assert!(!recorded.contains_key("redial.throttle.tokens{tenants}"), "{recorded:#?}");
 }
 
 #[test]

@@ -305,6 +305,31 @@ impl RetryBudget {
         RetryBudget { state: AtomicU64::new(state), ..*self }
     }
 
+    /// The tokens at this time, with the refill since a retry asked last. The budget does not change.
+    /// (`tokens` is without that refill: what the last retry or success left.)
+    ///
+    /// ```
+    /// use redial_core::throttle::{Bucket, RetryBudget};
+    /// use redial_core::{Cost, FailureKind};
+    ///
+    /// static JOBS: RetryBudget = RetryBudget::new(2.0, 0.0).per_second(0.5);
+    ///
+    /// const SECOND: u64 = 1_000_000_000;
+    /// JOBS.withdraw(Cost { kind: FailureKind::Server }, 10 * SECOND);
+    /// assert_eq!((JOBS.tokens(11 * SECOND), JOBS.tokens_at(11 * SECOND)), (Some(1.0), 1.5));
+    /// assert_eq!(JOBS.tokens_at(60 * SECOND), 2.0);
+    /// ```
+    #[must_use]
+    pub fn tokens_at(&self, now: Ns) -> f64 {
+        let state = self.state.load(Ordering::Relaxed);
+        let refilled = match self.per_second {
+            0 => state,
+            rate if self.spent_mask == FINE.spent_mask() => FINE.refilled(state, now, rate),
+            rate => COARSE.refilled(state, now, rate),
+        };
+        f64::from(self.reserve - (refilled as u32 & self.spent_mask)) / MILLI
+    }
+
     /// Fills the budget, for a test, or for an operator who knows that an incident is over.
     ///
     /// ```

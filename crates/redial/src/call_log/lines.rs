@@ -32,11 +32,25 @@ impl fmt::Display for CallLogError {
 impl std::error::Error for CallLogError {}
 
 /// The first line. The key depends on the version.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Deserialize)]
+#[serde(untagged)]
 enum Head {
-    RedialCallLog(u32),
-    RedialDiary(u32),
+    CallLog(CallLogHead),
+    Diary(DiaryHead),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallLogHead {
+    redial_call_log: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    policy: Option<Box<str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DiaryHead {
+    redial_diary: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -56,14 +70,15 @@ type ParseLine = fn(&str) -> Result<Line, String>;
 impl Head {
     fn parse_line(&self) -> Result<ParseLine, String> {
         match *self {
-            Head::RedialCallLog(VERSION) => {
+            Head::CallLog(CallLogHead { redial_call_log: VERSION, .. }) => {
                 Ok(|line| serde_json::from_str(line).map_err(|error| error.to_string()))
             }
-            Head::RedialDiary(1) => Ok(|line| {
+            Head::Diary(DiaryHead { redial_diary: 1 }) => Ok(|line| {
                 let line = version_1::upgrade(line)?;
                 serde_json::from_value(line).map_err(|error| error.to_string())
             }),
-            Head::RedialCallLog(version) | Head::RedialDiary(version) => Err(format!(
+            Head::CallLog(CallLogHead { redial_call_log: version, .. })
+            | Head::Diary(DiaryHead { redial_diary: version }) => Err(format!(
                 "version {version} of the call log is unknown; this release reads 1 and {VERSION}"
             )),
         }
@@ -79,23 +94,25 @@ impl CallLog {
     /// ```
     /// use redial::{CallLog, Policy, ms};
     ///
-    /// static ONCE: Policy = Policy::constant(ms(10)).attempts(1).build();
+    /// static ONCE: Policy = Policy::constant(ms(10)).attempts(1).name("once").build();
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
     /// let mut call_log = CallLog::new();
     /// ONCE.retry(|| async { Ok::<_, ()>(7) }).when(|_| true).call_log(&mut call_log).await.unwrap();
     /// let text = call_log.to_json_lines();
-    /// assert!(text.starts_with("{\"redial_call_log\":2}\n"));
+    /// assert!(text.starts_with("{\"redial_call_log\":2,\"policy\":\"once\"}\n"));
     /// assert_eq!(CallLog::from_json_lines(&text), Ok(call_log));
     /// # }
     /// ```
     #[must_use]
     pub fn to_json_lines(&self) -> String {
-        let mut text = format!("{{\"redial_call_log\":{VERSION}}}\n");
+        let head = CallLogHead { redial_call_log: VERSION, policy: self.policy.clone() };
+        // Plain data with string keys: serialization cannot fail.
+        let mut text = serde_json::to_string(&head).unwrap_or_default();
+        text.push('\n');
         for (index, &(at, event)) in self.events().iter().enumerate() {
             let EventDetail { error, backend } = self.detail(index).cloned().unwrap_or_default();
             let line = Line { at, event: JsonEvent::from(event), error, backend };
-            // Plain data with string keys: serialization cannot fail.
             if let Ok(line) = serde_json::to_string(&line) {
                 text.push_str(&line);
                 text.push('\n');
@@ -121,6 +138,9 @@ impl CallLog {
             .map_err(|_| error_at(1)(format!("expected {{\"redial_call_log\":{VERSION}}}")))?;
         let parse_line = head.parse_line().map_err(error_at(1))?;
         let mut call_log = CallLog::new();
+        if let Head::CallLog(head) = head {
+            call_log.policy = head.policy;
+        }
         for (number, line) in lines {
             if call_log.events().len() >= events_max {
                 return Err(error_at(number)(format!("more than {events_max} events")));
@@ -161,7 +181,10 @@ mod tests {
     #[test]
     fn call_log_json_lines_are_read_up_to_the_event_limit() {
         let versions = [
-            ("{\"redial_call_log\":2}", "{\"at\":1,\"event\":\"not-replayable\"}\n"),
+            (
+                "{\"redial_call_log\":2,\"policy\":\"fetch\"}",
+                "{\"at\":1,\"event\":\"not-replayable\"}\n",
+            ),
             ("{\"redial_diary\":1}", "{\"at\":1,\"note\":\"sealed\"}\n"),
         ];
         for (head, line) in versions {

@@ -120,7 +120,6 @@ fn backoff(policy: &Policy) -> Result<BackoffConfig, NotWritableError> {
     })
 }
 
-/// The throttle; `None` for the default budget.
 /// The throttle, unless it is the one that a loaded policy has by default.
 fn throttle(policy: &Policy) -> Result<Option<ThrottleConfig>, NotWritableError> {
     const STANDARD: (f64, f64, f64) =

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use ::metrics::{Key, Label, Level, Metadata, with_recorder};
-use redial_core::throttle::Bucket;
 use redial_core::{Event, Failure, FailureKind, Ns, StopReason, duration};
 
 use super::{Metric, is_enabled};
@@ -25,7 +24,8 @@ pub(crate) struct CallMetrics(Option<Box<Recording>>);
 
 struct Recording {
     policy: Arc<str>,
-    throttle: Handle,
+    /// The throttle, if it is that of the policy.
+    throttle: Option<Handle>,
     start: Ns,
     attempts: u32,
     /// When the retry was scheduled that has not started.
@@ -39,7 +39,7 @@ impl CallMetrics {
         CallMetrics(is_enabled().then(|| {
             Box::new(Recording {
                 policy: policy.call_name(throttle).to_string().into(),
-                throttle: throttle.clone(),
+                throttle: throttle.is_of(&policy.handle).then(|| throttle.clone()),
                 start: 0,
                 attempts: 0,
                 retry_since: None,
@@ -83,7 +83,7 @@ impl Recording {
         if let Some(backoff) = self.backoff {
             self.observe(Metric::CallBackoff, seconds(backoff), None);
         }
-        if let Some(tokens) = self.throttle.tokens(at) {
+        if let Some(tokens) = self.throttle.as_ref().and_then(|throttle| throttle.tokens_at(at)) {
             let key = self.key(Metric::ThrottleTokens, None);
             with_recorder(|recorder| recorder.register_gauge(&key, &METADATA).set(tokens));
         }

@@ -6,11 +6,16 @@
 /// | --- | --- | --- | --- | --- |
 /// | `redial.calls` | counter | `{call}` | policy, stop reason | calls that ended |
 /// | `redial.attempts` | counter | `{attempt}` | policy | attempts that started, hedges included |
-/// | `redial.retries` | counter | `{retry}` | policy, reason | retries that were scheduled |
+/// | `redial.retries` | counter | `{retry}` | policy, reason | retries that were scheduled; hedges are not among them, they are attempts |
 /// | `redial.call.duration` | histogram | `s` | policy, stop reason | duration of a call, with all its attempts and delays |
 /// | `redial.call.attempts` | histogram | `{attempt}` | policy | attempts of a call |
 /// | `redial.call.backoff` | histogram | `s` | policy | time of a call between a failure and the next attempt, if it had any retry |
-/// | `redial.throttle.tokens` | gauge | `{token}` | policy | retries left in the budget or bucket, set when a call ends |
+/// | `redial.throttle.tokens` | gauge | `{token}` | policy | retries left in the budget or bucket, with its refill until now, set when a call ends |
+///
+/// A call with a budget in place of that of its policy ([`Retry::with_budget`](crate::Retry::with_budget),
+/// [`KeyedBudgets`](crate::throttle::KeyedBudgets)) sets no gauge, because all keys would share its labels.
+/// [`Policy::with_budget`](crate::Policy::with_budget) makes a policy: give each of several a
+/// [name](crate::Policy::with_name) to tell their gauges apart.
 ///
 /// The labels:
 /// - `redial.policy` is the name of the policy ([`Policy::name`](crate::Policy::name)), or of the call site of

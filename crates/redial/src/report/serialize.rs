@@ -29,10 +29,12 @@ impl Serialize for Report {
             elapsed_exact,
             stop_reason,
             tokens,
+            error,
             history,
         } = self;
-        let left_out = [attempts_max.is_none(), tokens.is_none(), history.is_empty()];
-        let fields = 8 - left_out.into_iter().filter(|is_left_out| *is_left_out).count();
+        let left_out =
+            [attempts_max.is_none(), tokens.is_none(), error.is_none(), history.is_empty()];
+        let fields = 9 - left_out.into_iter().filter(|is_left_out| *is_left_out).count();
         let mut out = serializer.serialize_struct("Report", fields)?;
         out.serialize_field("policy", policy)?;
         out.serialize_field("attempts", attempts)?;
@@ -41,6 +43,7 @@ impl Serialize for Report {
         out.serialize_field("elapsed_exact", elapsed_exact)?;
         out.serialize_field("stop_reason", stop_reason.name())?;
         optional(&mut out, "tokens", tokens.as_ref())?;
+        optional(&mut out, "error", error.as_ref())?;
         optional(&mut out, "history", (!history.is_empty()).then_some(history))?;
         out.end()
     }
@@ -105,6 +108,7 @@ mod tests {
             elapsed_exact: true,
             stop_reason: StopReason::Throttled,
             tokens: Some(0.5),
+            error: Some("no answer in time".into()),
             history: vec![
                 record(
                     1,
@@ -139,11 +143,13 @@ mod tests {
             "elapsed_exact": true,
             "stop_reason": "throttled",
             "tokens": 0.5,
+            "error": "no answer in time",
             "history": std::iter::once(first).chain(rest).collect::<Vec<_>>(),
         });
         assert_eq!(json, expected);
 
-        (report.attempts_max, report.tokens, report.history) = (None, None, Vec::new());
+        (report.attempts_max, report.tokens) = (None, None);
+        (report.error, report.history) = (None, Vec::new());
         assert_eq!(
             serde_json::to_string(&report).unwrap(),
             r#"{"policy":"fetch","attempts":3,"elapsed_ms":1.5,"elapsed_exact":true,"stop_reason":"throttled"}"#

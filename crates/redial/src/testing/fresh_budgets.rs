@@ -7,6 +7,8 @@ use std::thread::{self, ThreadId};
 
 use redial_core::throttle::{RetryBudget, refill_call_sites};
 
+use crate::any_policy::AnyPolicy;
+use crate::policy::{Hedged, Policy};
 use crate::throttle::KeyedBudgets;
 
 /// The thread that holds the guard.
@@ -31,8 +33,7 @@ pub struct FreshBudgets {
 /// A test that asks for the guard waits until no other test holds it, so tests with the guard run one
 /// after the other. A test without it runs beside them, and can still spend the same budgets: use the
 /// guard in every test that shares a policy with others. Budgets that the application names, also those
-/// by key, are filled with [`FreshBudgets::and`]; budgets of policies made at run time belong to their policy, which a test
-/// makes anew.
+/// by key, and those of policies made at run time, are filled with [`FreshBudgets::and`].
 ///
 /// ```
 /// use redial::{Policy, testing};
@@ -73,7 +74,8 @@ fn holder() -> MutexGuard<'static, Option<ThreadId>> {
     HOLDER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What [`FreshBudgets::and`] fills: a [`RetryBudget`], or all budgets of a [`KeyedBudgets`].
+/// What [`FreshBudgets::and`] fills: a [`RetryBudget`], all budgets of a [`KeyedBudgets`], or the retry budget of
+/// a policy.
 pub trait Refill: sealed::Sealed {
     #[doc(hidden)]
     fn refill(&self);
@@ -83,6 +85,9 @@ mod sealed {
     pub trait Sealed {}
     impl Sealed for super::RetryBudget {}
     impl<K> Sealed for super::KeyedBudgets<K> {}
+    impl Sealed for super::Policy {}
+    impl Sealed for super::Hedged {}
+    impl Sealed for super::AnyPolicy {}
 }
 
 impl Refill for RetryBudget {
@@ -97,17 +102,41 @@ impl<K> Refill for KeyedBudgets<K> {
     }
 }
 
+/// A policy that was built at run time owns its budget, which its clones share. A throttle that is no retry
+/// budget stays as it is.
+impl Refill for Policy {
+    fn refill(&self) {
+        self.handle.refill();
+    }
+}
+
+impl Refill for Hedged {
+    fn refill(&self) {
+        self.0.refill();
+    }
+}
+
+impl Refill for AnyPolicy {
+    fn refill(&self) {
+        self.either().refill();
+    }
+}
+
 impl FreshBudgets {
-    /// Fills this budget, or these budgets by key, as well, now and when the guard is dropped.
+    /// Fills this budget, these budgets by key, or the budget of this policy as well, now and when the guard is
+    /// dropped.
     ///
     /// ```
-    /// use redial::testing;
     /// use redial::throttle::{KeyedBudgets, RetryBudget};
+    /// use redial::{Policy, testing};
+    /// use std::sync::LazyLock;
     ///
     /// static DATABASE: RetryBudget = RetryBudget::standard();
     /// static TENANTS: KeyedBudgets<String> = KeyedBudgets::new(100);
+    /// // Built or loaded at run time, so it owns its budget.
+    /// static LOADED: LazyLock<Policy> = LazyLock::new(Policy::default);
     ///
-    /// let _budgets = testing::fresh_budgets().and(&DATABASE).and(&TENANTS);
+    /// let _budgets = testing::fresh_budgets().and(&DATABASE).and(&TENANTS).and(&*LOADED);
     /// ```
     pub fn and(mut self, budget: &'static (impl Refill + Sync)) -> Self {
         budget.refill();

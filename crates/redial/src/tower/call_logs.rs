@@ -14,8 +14,8 @@ pub struct CallLogs<F>(pub(super) F);
 impl<P, Req, F: FnMut(CallLog) + Clone + Send + 'static> ConfigureCall<P, Req> for CallLogs<F> {
     fn configure(&self, _request: &Req, options: CallOptions<P>) -> CallOptions<P> {
         let (mut sink, mut call_log) = (self.0.clone(), CallLog::default());
-        options.on_event(move |at, event| {
-            call_log.push(at, *event);
+        options.on_event(move |context, event| {
+            call_log.record(context, *event);
             if let Event::CallEnded { .. } = event {
                 sink(std::mem::take(&mut call_log));
             }

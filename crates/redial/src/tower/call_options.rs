@@ -3,8 +3,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use redial_core::{Event, LatencyEstimator, Ns};
+use redial_core::{Event, LatencyEstimator};
 
+use crate::event_context::EventContext;
 use crate::future::HedgeList;
 use crate::options::{Options, call_options, retry_options};
 use crate::policy::{OriginKind, Sequential};
@@ -123,7 +124,10 @@ impl<F> fmt::Debug for ConfigureWith<F> {
 #[derive(Clone, Copy)]
 pub struct OnEvent<F>(pub(super) F);
 
-impl<P, Req, F: FnMut(Ns, &Event) + Clone + Send + 'static> ConfigureCall<P, Req> for OnEvent<F> {
+impl<P, Req, F> ConfigureCall<P, Req> for OnEvent<F>
+where
+    F: FnMut(&EventContext<'_>, &Event) + Clone + Send + 'static,
+{
     fn configure(&self, _request: &Req, options: CallOptions<P>) -> CallOptions<P> {
         options.on_event(self.0.clone())
     }

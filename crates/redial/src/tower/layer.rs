@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use redial_core::Event;
 use redial_core::throttle::CallSite;
-use redial_core::{Event, Ns};
 use tower_layer::Layer;
 
 use crate::call_log::CallLog;
@@ -12,6 +12,7 @@ use crate::classify::{
     CallWhenToSayWhichErrorsAreRetried, Chain, ClassifyRule, IntoDirective, Until, When,
 };
 use crate::error_hook::{Hooked, Notify, RecordErrors};
+use crate::event_context::EventContext;
 use crate::policy::Site;
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper};
 use crate::tower::call_logs::CallLogs;
@@ -210,10 +211,21 @@ impl<P, K, X, Z, F> RetryLayer<P, When<F>, K, X, Z> {
     }
 }
 
+impl<P, K, X, Z, H> RetryLayer<P, Hooked<CallWhenToSayWhichErrorsAreRetried, H>, K, X, Z> {
+    /// States which errors are retried. It may come before or after [`notify`](RetryLayer::notify).
+    pub fn when<E, W, F>(self, accepts: F) -> RetryLayer<P, Hooked<When<F>, H>, K, X, Z>
+    where
+        F: FnMut(&E) -> W,
+        W: IntoDirective,
+    {
+        self.with_classify(|hooked| Hooked(When(accepts), hooked.1))
+    }
+}
+
 impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
     /// Calls `notify` each time that an error is retried, with the error and the delay before the next
-    /// attempt; see [`Retry::notify`](crate::Retry::notify). It comes after [`when`](RetryLayer::when), and
-    /// is cloned for each request.
+    /// attempt; see [`Retry::notify`](crate::Retry::notify). It may come before or after
+    /// [`when`](RetryLayer::when), and is cloned for each request.
     ///
     /// ```
     /// use redial::tower::RetryLayer;
@@ -233,9 +245,9 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
         self.with_classify(|classify| Hooked(classify, Notify(notify)))
     }
 
-    /// Records the text of each error in the `tracing` events of a request; see
+    /// Records the text of each error in the `tracing` events, the call log and the report of a request; see
     /// [`Retry::record_errors`](crate::Retry::record_errors). The error of the service must implement
-    /// [`Display`](fmt::Display). It comes after [`when`](RetryLayer::when).
+    /// [`Display`](fmt::Display). It may come before or after [`when`](RetryLayer::when).
     ///
     /// ```
     /// use redial::tower::RetryLayer;
@@ -315,8 +327,8 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
         self.with_configure(|earlier| (earlier, ConfigureWith(options)))
     }
 
-    /// Calls `hook` for every event of every request, with its time in nanoseconds from an arbitrary origin,
-    /// as [`Retry::on_event`](crate::Retry::on_event) does. The hook is cloned for each request.
+    /// Calls `hook` for every event of every request, with its time, the name of the policy and the last
+    /// error, as [`Retry::on_event`](crate::Retry::on_event) does. The hook is cloned for each request.
     ///
     /// ```
     /// use redial::tower::RetryLayer;
@@ -328,7 +340,7 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
     ///
     /// let retries = Arc::new(AtomicU32::new(0));
     /// let count = retries.clone();
-    /// let layer = RetryLayer::new(&FETCH).on_event(move |_at, event| {
+    /// let layer = RetryLayer::new(&FETCH).on_event(move |_context, event| {
     ///     if let Event::RetryScheduled { .. } = event {
     ///         count.fetch_add(1, Ordering::Relaxed);
     ///     }
@@ -337,7 +349,7 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
     /// ```
     pub fn on_event<F>(self, hook: F) -> RetryLayer<P, C, K, (X, OnEvent<F>), Z>
     where
-        F: FnMut(Ns, &Event) + Clone + Send + 'static,
+        F: FnMut(&EventContext<'_>, &Event) + Clone + Send + 'static,
     {
         self.with_configure(|earlier| (earlier, OnEvent(hook)))
     }

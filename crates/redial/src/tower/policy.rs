@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redial_core::throttle::Bucket;
 use redial_core::{Cost, Ns, Withdrawal};
 
+use crate::any_policy::AnyPolicy;
 use crate::future::{HedgeList, NoHedges};
 use crate::policy::sealed::Sealed;
 use crate::policy::{Hedged, Origin, OriginKind, Policy, Sequential, Site};
@@ -12,8 +13,8 @@ use crate::policy_name::PolicyName;
 use crate::policy_ref::PolicyRef;
 use crate::throttle::Handle;
 
-/// The policies that a layer accepts: a [`Policy`] or a [`Hedged`] policy, as a `static`, by value or in an
-/// [`Arc`].
+/// The policies that a layer accepts: a [`Policy`], a [`Hedged`] policy or an [`AnyPolicy`], as a `static`, by
+/// value or in an [`Arc`].
 ///
 /// ```
 /// use redial::tower::RetryLayer;
@@ -81,6 +82,28 @@ impl IntoPolicy for Arc<Hedged> {
     }
 }
 
+impl IntoPolicy for AnyPolicy {
+    type Policy = SharedAnyPolicy;
+    fn into_policy(self) -> SharedAnyPolicy {
+        let (AnyPolicy::Policy(policy) | AnyPolicy::Hedged(Hedged(policy))) = self;
+        SharedAnyPolicy(Arc::new(policy))
+    }
+}
+
+impl IntoPolicy for &'static AnyPolicy {
+    type Policy = SharedAnyPolicy;
+    fn into_policy(self) -> SharedAnyPolicy {
+        self.clone().into_policy()
+    }
+}
+
+impl IntoPolicy for Arc<AnyPolicy> {
+    type Policy = SharedAnyPolicy;
+    fn into_policy(self) -> SharedAnyPolicy {
+        Arc::unwrap_or_clone(self).into_policy()
+    }
+}
+
 impl IntoPolicy for Site {
     type Policy = Site;
     fn into_policy(self) -> Self::Policy {
@@ -140,6 +163,23 @@ pub struct SharedPolicy(Arc<Policy>);
 #[derive(Clone, Debug)]
 pub struct SharedHedged(Arc<Policy>);
 
+/// An [`AnyPolicy`], shared by the requests of a layer. As with [`AnyPolicy::retry`], a request has no options
+/// of retries alone; one that must not run twice can have a single attempt ([`CallOptions::attempts`]).
+///
+/// ```
+/// use redial::tower::{RetryLayer, SharedAnyPolicy};
+/// use redial::{AnyPolicy, Policy, ms};
+///
+/// // As `PolicyConfig::load` returns it.
+/// let loaded = AnyPolicy::Policy(Policy::exponential(ms(100)).build());
+/// let layer: RetryLayer<SharedAnyPolicy> = RetryLayer::new(loaded);
+/// # let _ = layer;
+/// ```
+///
+/// [`CallOptions::attempts`]: crate::tower::CallOptions::attempts
+#[derive(Clone, Debug)]
+pub struct SharedAnyPolicy(Arc<Policy>);
+
 /// The origin of a call: `$policy` borrows the policy of `$this`, and `$policy_ref` lets a call keep it.
 macro_rules! origin {
     ($name:ident, $hedges:ident, $this:ident, $policy:expr, $policy_ref:expr) => {
@@ -189,6 +229,7 @@ macro_rules! no_hedges {
 origin!(StaticPolicy, no_hedges, this, this.0, PolicyRef::Borrowed(this.0));
 origin!(StaticHedged, hedges, this, &this.0.0, PolicyRef::Borrowed(&this.0.0));
 origin!(SharedPolicy, no_hedges, this, &this.0, PolicyRef::Shared(this.0.clone()));
+origin!(SharedAnyPolicy, hedges, this, &this.0, PolicyRef::Shared(this.0.clone()));
 origin!(SharedHedged, hedges, this, &this.0, PolicyRef::Shared(this.0.clone()));
 
 impl Sequential<'_> for StaticPolicy {}

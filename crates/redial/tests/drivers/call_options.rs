@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use redial::throttle::Bucket;
 use redial::{
-    AttemptEnd, CallLog, Directive, Event, Failure, Hedged, Policy, Reason, Stage, StopReason,
-    Throttle, ms,
+    AttemptEnd, CallLog, Directive, Event, EventContext, Failure, Hedged, Policy, Reason, Stage,
+    StopReason, Throttle, ms,
     rules::Rules,
     s,
     strategy::{Decision, Request},
-    time::Ns,
 };
 use redial_core::ExpiredDeadlineAction;
 
@@ -227,7 +226,9 @@ async fn report_of_a_success_has_attempts_and_elapsed() {
 async fn hook_receives_every_call_log_event_in_every_driver() {
     let policy = free(2);
     let seen = Mutex::new(Vec::new());
-    let hook = |at, event: &Event| seen.lock().expect("one thread").push((at, *event));
+    let hook = |context: &EventContext<'_>, event: &Event| {
+        seen.lock().expect("one thread").push((context.at, *event));
+    };
     let mut call_log = CallLog::new();
     let call = policy.retry(fails).when(|_| true).call_log(&mut call_log).on_event(hook);
     call.await.expect_err("always busy");
@@ -240,6 +241,71 @@ async fn hook_receives_every_call_log_event_in_every_driver() {
     assert_eq!(seen.into_inner().expect("one thread"), call_log.events());
 }
 
+/// The policy and the error of each event, for the log of an application.
+#[tokio::test(start_paused = true)]
+async fn hook_learns_policy_name_and_error_in_every_driver() {
+    static FETCH: Policy = Policy::immediate().attempts(2).name("fetch").build();
+    static READ: Hedged = Policy::hedged(ms(1)).attempts(1).name("read").build();
+    let lines = Mutex::new(Vec::new());
+    let hook = |context: &EventContext<'_>, event: &Event| {
+        if let Event::AttemptOutcome { .. } | Event::CallEnded { .. } = event {
+            let line = (context.policy.to_string(), context.error.map(str::to_owned));
+            lines.lock().expect("one thread").push(line);
+        }
+    };
+    let taken = || std::mem::take(&mut *lines.lock().expect("one thread"));
+    let line = |policy: &str, error| (policy.to_owned(), error);
+    let busy = Some("busy".to_owned());
+
+    let call = FETCH.retry(|| Err::<(), _>("busy")).when(|_| true).record_errors();
+    call.on_event(hook).call().expect_err("always busy");
+    assert_eq!(taken(), vec![line("fetch", busy.clone()); 3]);
+
+    let call = FETCH.retry(async || Err::<(), _>("busy")).when(|_| true).record_errors();
+    call.on_event(hook).await.expect_err("always busy");
+    assert_eq!(taken(), vec![line("fetch", busy.clone()); 3]);
+
+    let mut answers = [Err("busy"), Ok(7)].into_iter();
+    let next =
+        async |answers: &mut std::array::IntoIter<_, 2>| answers.next().expect("one is left");
+    let call = FETCH.retry_on(&mut answers, next).record_errors().on_event(hook);
+    assert_eq!(call.when(|_: &&str| true).await, Ok(7));
+    assert_eq!(taken(), [busy.clone(), None, None].map(|error| line("fetch", error)));
+
+    let call = READ.retry(async || Err::<(), _>("busy")).when(|_| true).record_errors();
+    call.on_event(hook).await.expect_err("always busy");
+    assert_eq!(taken(), vec![line("read", busy); 2]);
+
+    // Without `record_errors`.
+    let call = FETCH.retry(async || Err::<(), _>("busy")).when(|_| true).on_event(hook);
+    call.await.expect_err("always busy");
+    assert_eq!(taken(), vec![line("fetch", None); 3]);
+}
+
+/// The report that is logged says what failed.
+#[tokio::test(start_paused = true)]
+async fn report_has_the_last_error_if_it_is_recorded() {
+    let busy = || async { Err::<u32, _>("busy") };
+    let error_of = |error: redial::Error<&str>| error.report().error.as_deref().map(str::to_owned);
+    let policies = [free(1), free(2), Policy::immediate().deadline(s(1)).build()];
+    for policy in &policies {
+        let call = policy.retry(busy).when(|_| true).record_errors();
+        assert_eq!(error_of(call.await.expect_err("busy")).as_deref(), Some("busy"));
+        assert_eq!(error_of(policy.retry(busy).when(|_| true).await.expect_err("busy")), None);
+
+        let call = policy.retry(|| Err::<(), _>("busy")).when(|_| true).record_errors();
+        assert_eq!(error_of(call.call().expect_err("busy")).as_deref(), Some("busy"));
+
+        let mut unit = ();
+        let call = policy.retry_on(&mut unit, async |()| busy().await).record_errors();
+        assert_eq!(error_of(call.when(|_| true).await.expect_err("busy")).as_deref(), Some("busy"));
+    }
+    let mut answers = [Err("busy"), Ok(7)].into_iter();
+    let call = policies[1].retry(|| answers.next().expect("one is left")).when(|_| true);
+    let (_, report) = call.record_errors().with_report().call().expect("the second succeeds");
+    assert_eq!(report.error, None);
+}
+
 /// A wrapper and its caller can both add a hook.
 #[tokio::test(start_paused = true)]
 async fn hook_order_is_the_order_of_registration() {
@@ -247,7 +313,9 @@ async fn hook_order_is_the_order_of_registration() {
     let seen = Mutex::new(Vec::new());
     let hook = |name: &'static str| {
         let seen = &seen;
-        move |_: Ns, event: &Event| seen.lock().expect("one thread").push((name, event.to_string()))
+        move |_: &EventContext<'_>, event: &Event| {
+            seen.lock().expect("one thread").push((name, event.to_string()));
+        }
     };
     let call = policy.retry(fails).when(|_| true).on_event(hook("one")).on_event(hook("two"));
     call.await.expect_err("always busy");

@@ -7,7 +7,8 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use redial::testing::nanoseconds;
-use redial::{Hedged, Policy, Sleeper, StopReason, ms, s, time::Ns};
+use redial::time::{Ns, SleepFn, SleepingOn, sleep_fn};
+use redial::{AnyPolicy, Hedged, Policy, Sleeper, StopReason, ms, s};
 
 /// Runs a future on this thread.
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -147,4 +148,84 @@ fn executor_borrowing_call_runs_without_tokio() {
     });
     let value = block_on(call.sleeping_on(Threads).when(|()| true));
     assert_eq!(value.expect("the second answers"), 2);
+}
+
+/// Fails at first, then returns the number of attempts.
+fn second_succeeds() -> impl FnMut() -> std::future::Ready<Result<u32, &'static str>> {
+    let mut calls = 0;
+    move || {
+        calls += 1;
+        std::future::ready(if calls < 2 { Err("busy") } else { Ok(calls) })
+    }
+}
+
+static QUICK: SleepingOn<Policy, Threads> =
+    Policy::constant(ms(1)).attempts(3).build().sleeping_on(Threads);
+
+#[test]
+fn executor_default_sleeper_serves_every_call_of_a_policy() {
+    let call = QUICK.retry(second_succeeds()).when(|_| true);
+    assert_eq!(block_on(call.into_future()).unwrap(), 2);
+
+    let call = QUICK.retry_with(|attempt| {
+        let number = attempt.number();
+        async move { if number < 3 { Err("busy") } else { Ok(number) } }
+    });
+    assert_eq!(block_on(call.when(|_| true).into_future()).unwrap(), 3);
+
+    let (mut calls, again) = (0, async |calls: &mut u32| {
+        *calls += 1;
+        if *calls < 2 { Err("busy") } else { Ok(*calls) }
+    });
+    assert_eq!(block_on(QUICK.retry_on(&mut calls, again).when(|_| true)).unwrap(), 2);
+
+    let call = QUICK.retry_with_context(1, |calls, _| async move {
+        (calls + 1, if calls < 2 { Err("busy") } else { Ok(calls) })
+    });
+    assert_eq!(block_on(call.when(|_| true).into_future()).unwrap(), 2);
+
+    let call = QUICK.policy().retry(|| Ok::<_, &str>(7)).when(|_| true);
+    assert_eq!(call.call().unwrap(), 7, "a blocking call waits in its thread");
+}
+
+#[test]
+fn executor_default_sleeper_serves_hedged_and_loaded_policies() {
+    static HEDGED: SleepingOn<Hedged, Threads> =
+        Policy::hedged(ms(1)).attempts(2).build().sleeping_on(Threads);
+    let mut calls = 0;
+    let hangs_once = || {
+        calls += 1;
+        let call = calls;
+        async move {
+            if call == 1 {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, &str>(call)
+        }
+    };
+    let call = HEDGED.retry(hangs_once).when(|_| true);
+    assert_eq!(block_on(call.into_future()).unwrap(), 2);
+
+    let loaded = AnyPolicy::Policy(QUICK.policy().clone()).sleeping_on(Threads);
+    let call = loaded.retry(second_succeeds()).when(|_| true);
+    assert_eq!(block_on(call.into_future()).unwrap(), 2);
+}
+
+#[test]
+fn executor_sleeper_can_be_a_function() {
+    /// A future whose output is not `()`.
+    type Sleep = std::pin::Pin<Box<dyn Future<Output = Instant> + Send>>;
+    type Sleeps = SleepFn<fn(Duration) -> Sleep>;
+    fn sleep(span: Duration) -> Sleep {
+        let timer = Threads.sleep(span);
+        Box::pin(async {
+            timer.await;
+            Instant::now()
+        })
+    }
+    static FETCH: SleepingOn<Policy, Sleeps> =
+        Policy::constant(ms(2)).deadline(s(60)).build().sleeping_on(sleep_fn(sleep));
+    let call = FETCH.retry(second_succeeds()).when(|_| true).with_report();
+    let (value, report) = block_on(call.into_future()).unwrap();
+    assert!(value == 2 && report.elapsed >= ms(2), "{report:?}");
 }

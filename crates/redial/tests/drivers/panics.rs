@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
-use redial::{Event, Hedged, Jitter, Policy, Sleeper, ms, s, time::Ns};
+use redial::{Event, EventContext, Hedged, Jitter, Policy, Sleeper, ms, s, time::Ns};
 
 use crate::manual_clock::{Count, Counted, ManualClock, poll};
 
@@ -340,7 +340,7 @@ fn panic_in_hook_removes_it_and_refunds_the_token() {
             let policy = policy.try_build().expect("valid");
             let (clock, count) = (ManualClock::default(), Count::default());
             let mut events = 0;
-            let hook = |_: Ns, _: &Event| {
+            let hook = |_: &EventContext<'_>, _: &Event| {
                 events += 1;
                 assert!(events <= from, "intended");
             };

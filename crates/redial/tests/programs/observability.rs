@@ -67,6 +67,7 @@ async fn program_logs_its_retries() {
 
     let json = serde_json::to_value(error.report()).unwrap();
     assert_eq!((&json["policy"], &json["stop_reason"]), (&"fetch".into(), &"attempts".into()));
+    assert_eq!(json["error"], "connection refused");
     assert_eq!(json["history"][0]["error"], "connection refused");
     assert_eq!(json["history"][1]["started_ms"], 10.0);
 }

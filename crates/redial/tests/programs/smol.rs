@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use async_io::Timer;
-use redial::time::{Ns, duration};
+use redial::time::{Ns, SleepingOn, duration};
 use redial::{Policy, Sleeper, ms};
 
 /// The clock and the timer of `async-io`, which smol uses.
@@ -40,7 +40,8 @@ impl Future for Sleep {
     }
 }
 
-static FETCH: Policy = Policy::constant(ms(5)).attempts(3).build();
+static FETCH: SleepingOn<Policy, Smol> =
+    Policy::constant(ms(5)).attempts(3).build().sleeping_on(Smol);
 
 #[test]
 fn program_runs_on_the_executor_of_smol() {
@@ -50,7 +51,6 @@ fn program_runs_on_the_executor_of_smol() {
         FETCH
             .retry(|| std::future::ready(answers.next().expect("an answer")))
             .when(|_| true)
-            .sleeping_on(Smol)
             .await
             .map_err(|error| io::Error::other(error.to_string()))
     });

@@ -70,7 +70,8 @@ fn hook_receives_events_in_order_and_may_borrow() {
     let events: Mutex<Vec<(Ns, Event)>> = Mutex::new(Vec::new());
     let mut call_log = CallLog::new();
     let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true);
-    let call = call.on_event(|at, event| events.lock().expect("one thread").push((at, *event)));
+    let call = call
+        .on_event(|context, event| events.lock().expect("one thread").push((context.at, *event)));
     let call = call.call_log(&mut call_log).sleeping_on(Clock);
     block_on(call.into_future()).expect_err("it fails");
     let events = events.into_inner().expect("one thread");

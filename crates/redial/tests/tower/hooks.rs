@@ -15,11 +15,10 @@ async fn tower_hooks_see_the_events_of_every_request() {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let (first, second) = (lines.clone(), lines.clone());
     let service = RetryLayer::new(&THRICE)
-        .on_event(move |_at, event| first.lock().unwrap().push(event.to_string()))
+        .on_event(move |_, event| first.lock().unwrap().push(event.to_string()))
         .call_options(move |request: &u32, options| {
             let (request, second) = (*request, second.clone());
-            options
-                .on_event(move |_at, _event| second.lock().unwrap().push(format!("of {request}")))
+            options.on_event(move |_, _| second.lock().unwrap().push(format!("of {request}")))
         })
         .when(always)
         .layer(Scripted::answers(&[Ok(1)]));
@@ -38,6 +37,7 @@ async fn tower_call_log_equals_that_of_a_plain_call() {
     let answers = [Err(Failed::Busy), Err(Failed::Busy), Ok(7)];
     let service = RetryLayer::new(&THRICE)
         .when(always)
+        .record_errors()
         .call_logs(move |log| sink.lock().unwrap().push(log))
         .layer(Scripted::answers(&answers));
     service.oneshot(1).await.unwrap();
@@ -45,15 +45,14 @@ async fn tower_call_log_equals_that_of_a_plain_call() {
     let mut plain = CallLog::default();
     let mut answers = answers.into_iter();
     let operation = || std::future::ready(answers.next().unwrap());
-    THRICE.retry(operation).when(always).call_log(&mut plain).await.unwrap();
+    let call = THRICE.retry(operation).when(always).record_errors();
+    call.call_log(&mut plain).await.unwrap();
 
-    let events = |log: &CallLog| -> Vec<_> {
-        let start = log.events()[0].0;
-        log.events().iter().map(|(at, event)| (at - start, event.to_string())).collect()
-    };
     let logs = logs.lock().unwrap();
     assert_eq!(logs.len(), 1);
-    assert_eq!(events(&logs[0]), events(&plain));
+    // Every event with its time since the start, and the text of its error.
+    assert_eq!(logs[0].to_string(), plain.to_string());
+    assert_eq!(logs[0].detail(2).and_then(|it| it.error.as_deref()), Some("busy"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,4 +79,20 @@ async fn tower_notify_gets_each_retried_error() {
         .layer(Scripted::answers(&[Err(Failed::Busy), Ok(7)]));
     assert_eq!(service.oneshot(1).await.unwrap(), 7);
     assert_eq!(*seen.lock().unwrap(), [(Failed::Busy, ms(10))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tower_notify_and_record_errors_may_come_before_when() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let inner = Scripted::answers(&[Err(Failed::Busy)]);
+    let layer = RetryLayer::new(&THRICE)
+        .notify(move |error: &Failed, delay| log.lock().unwrap().push((*error, delay)))
+        .when(always);
+    layer.layer(inner).oneshot(1).await.unwrap_err();
+    assert_eq!(*seen.lock().unwrap(), [(Failed::Busy, ms(10)); 2]);
+
+    let layer = RetryLayer::new(&THRICE).record_errors().when(always);
+    let error = layer.layer(Scripted::answers(&[Err(Failed::Busy)])).oneshot(1).await.unwrap_err();
+    assert_eq!(error.report().error.as_deref(), Some("busy"));
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use redial::config::AnyPolicy;
 use redial::testing::draws;
-use redial::{Directive, Error, Event, Policy, Sleeper, StopReason, time::Ns};
+use redial::{Directive, Error, Event, EventContext, Policy, Sleeper, StopReason, time::Ns};
 
 use super::super::designs::Refusal;
 use super::super::model::{Call, Outcome, Scenario};
@@ -104,7 +104,7 @@ struct Failed {
 struct EventRecorder(Arc<Mutex<(Option<u32>, Vec<u32>)>>);
 
 impl EventRecorder {
-    fn hook(&self) -> impl FnMut(Ns, &Event) + Send + use<> {
+    fn hook(&self) -> impl FnMut(&EventContext<'_>, &Event) + Send + use<> {
         let recorded = self.0.clone();
         move |_, event| {
             let mut recorded = recorded.lock().unwrap_or_else(PoisonError::into_inner);
