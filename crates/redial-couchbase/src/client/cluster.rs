@@ -230,7 +230,8 @@ impl Cluster {
             }
             (CollectionName::Named { scope, collection }, Collections::Supported) => {
                 if self.manifest.load().is_none() {
-                    self.fetch_manifest(connection).await?;
+                    let fetched = self.fetch_manifest(connection).await;
+                    fetched.map_err(|error| self.manifest_missing(error, name))?;
                 }
                 let manifest = self.manifest.load();
                 if let Some(id) = manifest.as_ref().and_then(|it| it.id(scope, collection)) {
@@ -240,6 +241,18 @@ impl Cluster {
                 self.refresh_manifest();
                 Err(self.not_sent(reason::SERVICE_NOT_AVAILABLE, name))
             }
+        }
+    }
+
+    /// The error of a request whose collection is not known because the manifest was not fetched: the
+    /// request itself was not sent.
+    fn manifest_missing(&self, error: RequestError, name: &CollectionName) -> RequestError {
+        match error {
+            RequestError::ConnectionLost { cause, .. } => {
+                RequestError::ConnectionLost { reason: reason::SOCKET_NOT_AVAILABLE, cause }
+            }
+            RequestError::Protocol(_) => self.not_sent(reason::SERVICE_NOT_AVAILABLE, name),
+            other => other,
         }
     }
 

@@ -1,4 +1,4 @@
-use redial::{ms, s};
+use redial::{CallLog, ms, s};
 use redial_couchbase::client::{Client, RequestError};
 use redial_couchbase::reason;
 use redial_faults::couchbase::{Answer, AnswerAction, Script};
@@ -125,4 +125,23 @@ async fn connections_lost_in_flight_keep_their_cause() {
     };
     let text = "connection lost, SOCKET_CLOSED_WHILE_IN_FLIGHT";
     assert_eq!(error.last().unwrap().to_string(), text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_lost_before_the_manifest_repeat_the_write() {
+    let (client, server) = ready(Script::new().scope("s", ["c"])).await;
+    server.stop_reading();
+    let mut log = CallLog::default();
+    let documents = client.collection("s", "c");
+    let lost = async {
+        tokio::time::sleep(ms(1)).await;
+        server.drop_connections();
+        server.resume_reading();
+    };
+    let write = documents.upsert("a", "1").call_log(&mut log).into_future();
+    let (written, ()) = tokio::join!(write, lost);
+    written.unwrap();
+    let lines = redial_couchbase::retry_log_lines(log.events());
+    assert_eq!(lines[0].reason, reason::SOCKET_NOT_AVAILABLE, "it was not sent");
+    assert_eq!(server.request_count(), 1);
 }
