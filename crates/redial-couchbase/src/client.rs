@@ -71,6 +71,7 @@ pub use breaker::{CircuitBreakerOptions, CircuitBreakerState};
 pub use collection::Collection;
 pub use connection::{IN_FLIGHT_MAX, Stream};
 pub use documents::{Cas, CollectionId, Counter, Document, Existence, Mutation};
+pub use endpoint::CONNECTION_HEALTHY_AFTER;
 pub use error::{InvalidRequest, RequestError};
 pub use frame::{BODY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{
@@ -222,7 +223,8 @@ pub struct EndpointStatus {
     pub is_connected: bool,
     /// The state of its circuit breaker.
     pub circuit_breaker: CircuitBreakerState,
-    /// Why the last attempt to connect failed; `None` once it is connected.
+    /// Why the last attempt to connect failed, or that its connection was lost soon; `None` once it is
+    /// connected.
     pub connect_error: Option<String>,
 }
 

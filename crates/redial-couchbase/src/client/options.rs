@@ -238,7 +238,9 @@ impl ClientOptions {
         self
     }
 
-    /// The delays between attempts to connect. Default: 1, 10, 50, 100, 500 ms, then 1 s.
+    /// The delays between attempts to connect. Default: 1, 10, 50, 100, 500 ms, then 1 s. They start
+    /// anew after a connection that lasted
+    /// [`CONNECTION_HEALTHY_AFTER`](super::CONNECTION_HEALTHY_AFTER).
     #[must_use]
     pub fn reconnect(mut self, delays: BackoffCalculator) -> Self {
         self.reconnect = delays;

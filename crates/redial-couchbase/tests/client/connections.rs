@@ -1,5 +1,11 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use redial::{CallLog, ms, s};
-use redial_couchbase::client::{Client, RequestError};
+use redial_couchbase::client::{
+    Address, CONNECTION_HEALTHY_AFTER, Client, ClientOptions, Connecting, Connector, RequestError,
+    Stream,
+};
 use redial_couchbase::reason;
 use redial_faults::couchbase::{Answer, AnswerAction, Script};
 
@@ -144,4 +150,53 @@ async fn connections_lost_before_the_manifest_repeat_the_write() {
     let lines = redial_couchbase::retry_log_lines(log.events());
     assert_eq!(lines[0].reason, reason::SOCKET_NOT_AVAILABLE, "it was not sent");
     assert_eq!(server.request_count(), 1);
+}
+
+/// Accepts each connection and closes it at once, and counts them.
+#[derive(Clone, Default)]
+struct ClosingPeer(Arc<AtomicUsize>);
+
+impl Connector for ClosingPeer {
+    fn connect(&self, _: &Address) -> Connecting {
+        let connections = self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            if connections > 1000 {
+                // A busy loop would stop the clock.
+                std::future::pending::<()>().await;
+            }
+            Ok(Box::new(tokio::io::duplex(64).0) as Box<dyn Stream>)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_closed_at_once_are_made_with_backoff() {
+    let peer = ClosingPeer::default();
+    let options = ClientOptions::memcached(Address::new("peer", 11211)).connector(peer.clone());
+    let client = Client::open(options);
+    tokio::time::sleep(ms(10_500)).await;
+    // After 1, 10, 50, 100 and 500 ms, then each second.
+    assert_eq!(peer.0.load(Ordering::Relaxed), 15);
+    let error = client.endpoints()[0].connect_error.clone();
+    assert_eq!(error.as_deref(), Some("the connection was lost soon after it was made"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_lasted_start_the_backoff_anew() {
+    let (client, server) = ready(Script::new()).await;
+    for lasted in [0, 1, 0] {
+        for _ in 0..5 {
+            server.drop_connections();
+            tokio::time::sleep(s(2)).await;
+            assert!(client.endpoints()[0].is_connected);
+        }
+        tokio::time::sleep(CONNECTION_HEALTHY_AFTER * lasted).await;
+        server.drop_connections();
+        // The sixth delay is 1 s, the first one 1 ms.
+        tokio::time::sleep(ms(2)).await;
+        assert_eq!(client.endpoints()[0].is_connected, lasted == 1);
+        tokio::time::sleep(CONNECTION_HEALTHY_AFTER + s(1)).await;
+        server.drop_connections();
+        tokio::time::sleep(ms(2)).await;
+    }
 }
