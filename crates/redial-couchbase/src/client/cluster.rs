@@ -86,9 +86,13 @@ impl Cluster {
             in_retry: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
         });
-        let addresses = cluster.options.addresses.iter().cloned();
-        let endpoints = addresses.map(|address| Endpoint::start(address, &cluster)).collect();
-        cluster.routes.store(Arc::new(Routes { endpoints, ..Routes::default() }));
+        {
+            // The configuration of an endpoint that connects at once is applied to these routes.
+            let _changing = cluster.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            let addresses = cluster.options.addresses.iter().cloned();
+            let endpoints = addresses.map(|address| Endpoint::start(address, &cluster)).collect();
+            cluster.routes.store(Arc::new(Routes { endpoints, ..Routes::default() }));
+        }
         cluster
     }
 

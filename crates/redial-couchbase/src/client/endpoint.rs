@@ -17,8 +17,8 @@ use crate::orchestrator::Orchestrator;
 use crate::strategy::BestEffort;
 use crate::terminal::TopologyConnection;
 
-/// How long a connection must last before the delays between connections start anew. Longer than
-/// connecting takes, so that a peer that closes each connection gets one in a second, not in a row.
+/// How long a connection must last before the delays between connections start anew: a peer that
+/// accepts connections and closes them gets one per second at most.
 pub const CONNECTION_HEALTHY_AFTER: Duration = Duration::from_secs(10);
 
 /// Connecting changes nothing on the server.

@@ -9,7 +9,7 @@ use redial_couchbase::client::{
 use redial_couchbase::reason;
 use redial_faults::couchbase::{Answer, AnswerAction, Script};
 
-use crate::common::{options, ready, serve};
+use crate::common::{PipeConnector, options, ready, serve};
 
 #[tokio::test(start_paused = true)]
 async fn connections_answer_concurrent_requests_out_of_order() {
@@ -198,5 +198,34 @@ async fn connections_that_lasted_start_the_backoff_anew() {
         tokio::time::sleep(CONNECTION_HEALTHY_AFTER + s(1)).await;
         server.drop_connections();
         tokio::time::sleep(ms(2)).await;
+    }
+}
+
+/// In real time and on two threads: the first endpoint connects while the others are started.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_made_during_the_start_are_used() {
+    let server = serve(Script::new());
+    let first = server.address(0).0;
+    let addresses = (0..2000).map(|index| match index {
+        0 => Address::new(first.clone(), 11210),
+        index => Address::new(format!("silent{index}"), 11210),
+    });
+    let connector = PipeConnector(server.connector());
+    let options = ClientOptions::new(addresses, "default").connector(FirstNode(connector));
+    let client = Client::open(options.config_poll_interval(s(3600)));
+    client.default_collection().upsert("a", "1").timeout(s(30)).await.unwrap();
+    assert_eq!(client.endpoints().len(), 1, "the others are not in the configuration");
+    assert_eq!(server.connection_count(), 1);
+}
+
+/// Connects to one node; others never answer.
+struct FirstNode<C>(C);
+
+impl<C: Connector> Connector for FirstNode<C> {
+    fn connect(&self, address: &Address) -> Connecting {
+        if address.host().starts_with("silent") {
+            return Box::pin(std::future::pending());
+        }
+        self.0.connect(address)
     }
 }
