@@ -75,8 +75,9 @@ pub use endpoint::CONNECTION_HEALTHY_AFTER;
 pub use error::{InvalidRequest, RequestError};
 pub use frame::{BODY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{
-    CONFIG_POLL_INTERVAL, CONNECT_TIMEOUT, ClientOptions, Connecting, Connector, PlainSasl,
-    REQUESTS_IN_RETRY_MAX, SEND_QUEUE_MAX, TIMEOUT, TcpConnector,
+    CONFIG_POLL_INTERVAL, CONFIG_POLL_INTERVAL_MIN, CONFIG_POLL_TIMEOUT, CONNECT_TIMEOUT,
+    ClientOptions, Connecting, Connector, PlainSasl, REQUESTS_IN_RETRY_MAX, SEND_QUEUE_MAX,
+    TIMEOUT, TcpConnector,
 };
 pub use request::Request;
 pub use scram::SCRAM_ITERATIONS_MAX;
@@ -230,8 +231,7 @@ pub struct EndpointStatus {
 
 /// Polls the cluster configuration at an interval.
 async fn poll(cluster: Arc<Cluster>, interval: Duration) {
-    // An interval of zero would be a busy loop.
-    let mut interval = tokio::time::interval(interval.max(POLL_INTERVAL_MIN));
+    let mut interval = tokio::time::interval(interval);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval.tick().await;
     loop {
@@ -239,6 +239,3 @@ async fn poll(cluster: Arc<Cluster>, interval: Duration) {
         cluster.poll_config().await;
     }
 }
-
-/// The shortest interval of polls.
-const POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);

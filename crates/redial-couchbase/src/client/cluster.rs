@@ -16,7 +16,7 @@ use super::error::{InvalidRequest, RequestError};
 use super::frame::{RequestFrame, ResponseFrame};
 use super::manifest::Manifest;
 use super::opcode;
-use super::options::ClientOptions;
+use super::options::{CONFIG_POLL_TIMEOUT, ClientOptions};
 use super::topology::{Topology, Transport};
 use crate::error_map::ErrorMap;
 use crate::operation;
@@ -302,8 +302,7 @@ impl Cluster {
         let in_turn = endpoints.iter().cycle().skip(first % endpoints.len().max(1));
         let ready = in_turn.take(endpoints.len()).find_map(|it| Some((it, it.ready()?)));
         let Some((endpoint, ready)) = ready else { return };
-        let request =
-            self.internal.request(operation::KV_CLUSTER_CONFIG, self.options.config_poll_interval);
+        let request = self.internal.request(operation::KV_CLUSTER_CONFIG, CONFIG_POLL_TIMEOUT);
         let polled = request.run(|_| self.ask(&ready.connection, opcode::GET_CLUSTER_CONFIG)).await;
         if let Ok(frame) = polled {
             self.apply_json(&frame.value, endpoint);

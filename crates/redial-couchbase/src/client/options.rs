@@ -25,6 +25,10 @@ pub const TIMEOUT: Duration = Duration::from_millis(2500);
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval at which the cluster configuration is polled.
 pub const CONFIG_POLL_INTERVAL: Duration = Duration::from_millis(2500);
+/// The shortest interval of polls; zero would be a busy loop.
+pub const CONFIG_POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
+/// How long a poll waits for its response. The next poll comes after it.
+pub const CONFIG_POLL_TIMEOUT: Duration = Duration::from_millis(2500);
 /// How many requests are queued for a connection.
 pub const SEND_QUEUE_MAX: usize = 1024;
 /// How many requests of a client wait for a retry.
@@ -247,10 +251,11 @@ impl ClientOptions {
         self
     }
 
-    /// The interval at which the cluster configuration is polled. Default [`CONFIG_POLL_INTERVAL`].
+    /// The interval at which the cluster configuration is polled; at least
+    /// [`CONFIG_POLL_INTERVAL_MIN`]. Default [`CONFIG_POLL_INTERVAL`].
     #[must_use]
     pub fn config_poll_interval(mut self, interval: Duration) -> Self {
-        self.config_poll_interval = interval;
+        self.config_poll_interval = interval.max(CONFIG_POLL_INTERVAL_MIN);
         self
     }
 

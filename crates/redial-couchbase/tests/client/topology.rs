@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use redial::{StopReason, ms, s};
 use redial_couchbase::client::{Address, Client, ClientOptions};
 use redial_couchbase::{BestEffort, TimeoutKind, reason};
@@ -153,6 +155,18 @@ async fn topology_failed_poll_is_not_retried_before_the_next() {
     server.set_config_status(0x00);
     tokio::time::sleep(s(1)).await;
     assert_eq!(client.config_revision(), Some((1, 2)), "the next one succeeds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn topology_is_polled_at_the_shortest_interval() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).config_poll_interval(Duration::ZERO));
+    client.wait_until_ready(s(1)).await.unwrap();
+    let polls = server.config_polls();
+    server.move_vbuckets(Some(0));
+    tokio::time::sleep(ms(500)).await;
+    assert_eq!(server.config_polls() - polls, 10, "every 50 ms");
+    assert_eq!(client.config_revision(), Some((1, 2)));
 }
 
 /// In real time over TCP: only results are compared.
