@@ -34,7 +34,8 @@
 //!
 //! # Limits
 //!
-//! Keys have at most [`KEY_BYTES_MAX`] bytes, values [`VALUE_BYTES_MAX`], responses [`BODY_BYTES_MAX`];
+//! Keys have at most [`KEY_BYTES_MAX`] bytes in the default collection and
+//! [`COLLECTION_KEY_BYTES_MAX`] in others, values [`VALUE_BYTES_MAX`], responses [`BODY_BYTES_MAX`];
 //! a connection queues [`SEND_QUEUE_MAX`] requests and has [`IN_FLIGHT_MAX`] in flight; a client lets
 //! [`REQUESTS_IN_RETRY_MAX`] requests wait for a retry.
 
@@ -73,7 +74,7 @@ pub use connection::{IN_FLIGHT_MAX, Stream};
 pub use documents::{Cas, CollectionId, Counter, Document, Existence, Mutation};
 pub use endpoint::CONNECTION_HEALTHY_AFTER;
 pub use error::{InvalidRequest, RequestError};
-pub use frame::{BODY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use frame::{BODY_BYTES_MAX, COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{
     CONFIG_POLL_INTERVAL, CONFIG_POLL_INTERVAL_MIN, CONFIG_POLL_TIMEOUT, CONNECT_TIMEOUT,
     ClientOptions, Connecting, Connector, PlainSasl, REQUESTS_IN_RETRY_MAX, SEND_QUEUE_MAX,

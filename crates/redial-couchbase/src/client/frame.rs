@@ -17,8 +17,11 @@ use bytes::{Buf, Bytes, BytesMut};
 
 /// The length of a header.
 pub(crate) const HEADER_BYTES: usize = 24;
-/// The maximum length of a document key, including the prefix of its collection.
+/// The maximum length of a document key in the default collection: the server's limit.
 pub const KEY_BYTES_MAX: usize = 250;
+/// The maximum length of a document key in any other collection, whose id takes up to 5 bytes more on
+/// the wire: the server's limit.
+pub const COLLECTION_KEY_BYTES_MAX: usize = 246;
 /// The maximum length of a value: Couchbase's limit of a document.
 pub const VALUE_BYTES_MAX: usize = 20 << 20;
 /// The maximum length of a response's body: a document, its key and extras, with room for extended
