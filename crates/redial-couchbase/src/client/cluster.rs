@@ -34,7 +34,7 @@ pub(crate) struct Cluster {
     /// (decision C13).
     internal: Orchestrator,
     routes: ArcSwap<Routes>,
-    /// Serializes changes of the routes.
+    /// Serializes changes of the routes and the manifest.
     changing: Mutex<()>,
     error_map: ArcSwapOption<ErrorMap>,
     manifest: ArcSwapOption<Manifest>,
@@ -125,6 +125,14 @@ impl Cluster {
             return Membership::Removed;
         }
         if is_newer {
+            let uuids =
+                routes.topology.as_ref().map(|it| (it.bucket_uuid(), topology.bucket_uuid()));
+            if let Some((Some(present), Some(new))) = uuids
+                && present != new
+            {
+                self.manifest.store(None);
+                self.terminal.forget_bucket(&self.options.bucket);
+            }
             let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
             let nodes = topology.nodes.iter().map(|address| {
                 let address = address.as_ref()?;
@@ -281,14 +289,18 @@ impl Cluster {
         let opcode = opcode::GET_COLLECTIONS_MANIFEST;
         let request =
             self.internal.request(operation::KV_GET_COLLECTION_MANIFEST, self.options.timeout);
+        let routes = self.routes.load_full();
         let fetched = request.run(|_| self.ask(&connection.connection, opcode)).await;
         let frame = fetched.map_err(|error| {
             error.into_last().unwrap_or(RequestError::NotSent(reason::SERVICE_NOT_AVAILABLE))
         })?;
         let manifest = Manifest::parse(&frame.value)
             .ok_or(RequestError::Protocol("it is not a collection manifest"))?;
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let uuid = |routes: &Routes| routes.topology.as_ref()?.bucket_uuid().map(str::to_owned);
+        // The bucket may have been created anew meanwhile. Uids grow in one bucket only.
         let is_newer = self.manifest.load().as_ref().is_none_or(|it| it.uid() <= manifest.uid());
-        if is_newer {
+        if is_newer && uuid(&routes) == uuid(&self.routes.load()) {
             self.terminal.collections_fetched(&self.options.bucket, manifest.map());
             self.manifest.store(Some(Arc::new(manifest)));
         }

@@ -169,6 +169,25 @@ async fn topology_is_polled_at_the_shortest_interval() {
     assert_eq!(client.config_revision(), Some((1, 2)));
 }
 
+#[tokio::test(start_paused = true)]
+async fn topology_of_a_recreated_bucket_has_new_collections() {
+    let (client, server) = ready(Script::new().scope("s", ["a", "b", "c"])).await;
+    // The manifest of the new bucket is older by its number.
+    for _ in 0..5 {
+        server.set_scope("s", ["a", "b", "c"]);
+    }
+    let documents = client.collection("s", "c");
+    documents.upsert("k", "1").await.unwrap();
+    server.recreate_bucket();
+    server.set_scope("s", ["c"]);
+    until(|| !client.endpoints()[0].is_connected).await;
+    documents.upsert("k", "2").await.unwrap();
+    assert_eq!(documents.get("k").await.unwrap().value, "2");
+    // A collection of the old bucket is not known any more.
+    let error = client.collection("s", "a").get("k").timeout(ms(50)).await.unwrap_err();
+    assert_eq!(error.reason(), Some(reason::COLLECTION_NOT_FOUND));
+}
+
 /// In real time over TCP: only results are compared.
 #[tokio::test]
 async fn topology_over_tcp_uses_all_nodes() {
