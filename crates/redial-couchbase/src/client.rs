@@ -36,7 +36,7 @@
 //!
 //! Keys have at most [`KEY_BYTES_MAX`] bytes in the default collection and
 //! [`COLLECTION_KEY_BYTES_MAX`] in others, values [`VALUE_BYTES_MAX`], responses [`BODY_BYTES_MAX`];
-//! a connection queues [`SEND_QUEUE_MAX`] requests and has [`IN_FLIGHT_MAX`] in flight; a client lets
+//! a connection queues [`SEND_QUEUE_MAX`] requests of [`SEND_QUEUE_BYTES_MAX`] bytes and has [`IN_FLIGHT_MAX`] in flight; a client lets
 //! [`REQUESTS_IN_RETRY_MAX`] requests wait for a retry.
 
 mod bootstrap;
@@ -70,7 +70,7 @@ use crate::terminal::TerminalState;
 
 pub use breaker::{CircuitBreakerOptions, CircuitBreakerState};
 pub use collection::Collection;
-pub use connection::{IN_FLIGHT_MAX, Stream};
+pub use connection::{IN_FLIGHT_MAX, SEND_QUEUE_BYTES_MAX, Stream};
 pub use documents::{Cas, CollectionId, Counter, Document, Existence, Mutation};
 pub use endpoint::CONNECTION_HEALTHY_AFTER;
 pub use error::{InvalidRequest, RequestError};

@@ -260,7 +260,10 @@ impl ClientOptions {
     }
 
     /// How many requests are queued for a connection; further ones fail with `SOCKET_NOT_AVAILABLE`.
-    /// At least 1. Default [`SEND_QUEUE_MAX`].
+    /// At least 1. Default [`SEND_QUEUE_MAX`]. They have [`SEND_QUEUE_BYTES_MAX`] bytes at most, whatever
+    /// their number.
+    ///
+    /// [`SEND_QUEUE_BYTES_MAX`]: super::SEND_QUEUE_BYTES_MAX
     #[must_use]
     pub fn send_queue_max(mut self, requests: usize) -> Self {
         self.send_queue_max = requests.max(1);
