@@ -307,7 +307,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asks one endpoint for the cluster configuration.
+    /// Asks one endpoint for the cluster configuration. A connection on which nothing at all is read
+    /// until the timeout is closed: its node may be gone without a word.
     pub(crate) async fn poll_config(self: &Arc<Self>) {
         let endpoints = self.endpoints();
         let first = self.polled.fetch_add(1, Ordering::Relaxed);
@@ -315,9 +316,14 @@ impl Cluster {
         let ready = in_turn.take(endpoints.len()).find_map(|it| Some((it, it.ready()?)));
         let Some((endpoint, ready)) = ready else { return };
         let request = self.internal.request(operation::KV_CLUSTER_CONFIG, CONFIG_POLL_TIMEOUT);
+        let reads = ready.connection.reads();
         let polled = request.run(|_| self.ask(&ready.connection, opcode::GET_CLUSTER_CONFIG)).await;
-        if let Ok(frame) = polled {
-            self.apply_json(&frame.value, endpoint);
+        match polled {
+            Ok(frame) => self.apply_json(&frame.value, endpoint),
+            Err(error) if error.is_timeout() && ready.connection.is_silent_since(reads) => {
+                ready.connection.close();
+            }
+            Err(_) => {}
         }
     }
 

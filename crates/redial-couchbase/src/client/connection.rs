@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
@@ -52,6 +52,8 @@ struct Queued {
 #[derive(Debug, Default)]
 struct Shared {
     next_opaque: AtomicU32,
+    /// How many times something was read.
+    reads: AtomicU64,
     in_flight: Mutex<InFlight>,
 }
 
@@ -132,6 +134,17 @@ impl Connection {
     /// Ends the connection and its requests, also while requests in flight hold it.
     pub(crate) fn close(&self) {
         self.task.abort();
+    }
+
+    /// How many times something was read, for [`is_silent_since`](Connection::is_silent_since).
+    pub(crate) fn reads(&self) -> u64 {
+        self.shared.reads.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing was read since then although everything was sent. Behind a long request a poll
+    /// waits in the queue, and that is not the server's silence.
+    pub(crate) fn is_silent_since(&self, reads: u64) -> bool {
+        self.reads() == reads && self.shared.lock().queued_bytes == 0
     }
 
     /// The error that ended the connection, if there was one.
@@ -246,7 +259,7 @@ async fn read(mut reader: ReadHalf<Box<dyn Stream>>, shared: &Shared) -> End {
         buffer.reserve(READ_BYTES);
         match reader.read_buf(&mut buffer).await {
             Ok(0) => return None,
-            Ok(_) => {}
+            Ok(_) => drop(shared.reads.fetch_add(1, Ordering::Relaxed)),
             Err(error) => return Some(Arc::new(error)),
         }
     }

@@ -3,11 +3,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redial::{CallLog, ms, s};
 use redial_couchbase::client::{
-    Address, CONNECTION_HEALTHY_AFTER, Client, ClientOptions, Connecting, Connector, RequestError,
-    Stream,
+    Address, CONFIG_POLL_INTERVAL, CONFIG_POLL_TIMEOUT, CONNECTION_HEALTHY_AFTER, Client,
+    ClientOptions, Connecting, Connector, RequestError, Stream,
 };
 use redial_couchbase::reason;
 use redial_faults::couchbase::{Answer, AnswerAction, Script};
+use tokio::time::Instant;
 
 use crate::common::{PipeConnector, options, ready, serve};
 
@@ -228,4 +229,42 @@ impl<C: Connector> Connector for FirstNode<C> {
         }
         self.0.connect(address)
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_are_silent_end_with_a_poll() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).timeout(s(60)));
+    client.wait_until_ready(s(1)).await.unwrap();
+    let documents = client.default_collection();
+    documents.upsert("a", "1").await.unwrap();
+    server.stop_reading();
+    let start = Instant::now();
+    let heal = async {
+        tokio::time::sleep(CONFIG_POLL_INTERVAL + CONFIG_POLL_TIMEOUT + ms(100)).await;
+        server.resume_reading();
+    };
+    let (read, ()) = tokio::join!(documents.get("a").into_future(), heal);
+    assert_eq!(read.unwrap().value, "1");
+    assert!(start.elapsed() < s(6), "a poll and its timeout: {:?}", start.elapsed());
+    assert_eq!(server.connection_count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_read_survive_a_slow_poll() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).timeout(s(60)));
+    client.wait_until_ready(s(1)).await.unwrap();
+    let documents = client.default_collection();
+    // The poll comes after 2.5 s, and waits behind the reading of the requests.
+    server.push_answers([Answer::serve().after(s(3))]);
+    let slow = {
+        let documents = documents.clone();
+        tokio::spawn(async move { documents.upsert("a", "1").await.map(|_| ()) })
+    };
+    tokio::time::sleep(ms(1)).await;
+    server.stop_reading();
+    slow.await.unwrap().unwrap();
+    tokio::time::sleep(s(3)).await;
+    assert_eq!(server.connection_count(), 1);
 }
