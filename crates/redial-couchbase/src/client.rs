@@ -34,8 +34,9 @@
 //!
 //! # Limits
 //!
-//! Keys have at most [`KEY_BYTES_MAX`] bytes, values [`VALUE_BYTES_MAX`], responses [`BODY_BYTES_MAX`];
-//! a connection queues [`SEND_QUEUE_MAX`] requests and has [`IN_FLIGHT_MAX`] in flight; a client lets
+//! Keys have at most [`KEY_BYTES_MAX`] bytes in the default collection and
+//! [`COLLECTION_KEY_BYTES_MAX`] in others, values [`VALUE_BYTES_MAX`], responses [`BODY_BYTES_MAX`];
+//! a connection queues [`SEND_QUEUE_MAX`] requests of [`SEND_QUEUE_BYTES_MAX`] bytes and has [`IN_FLIGHT_MAX`] in flight; a client lets
 //! [`REQUESTS_IN_RETRY_MAX`] requests wait for a retry.
 
 mod bootstrap;
@@ -69,13 +70,15 @@ use crate::terminal::TerminalState;
 
 pub use breaker::{CircuitBreakerOptions, CircuitBreakerState};
 pub use collection::Collection;
-pub use connection::{IN_FLIGHT_MAX, Stream};
+pub use connection::{IN_FLIGHT_MAX, SEND_QUEUE_BYTES_MAX, Stream};
 pub use documents::{Cas, CollectionId, Counter, Document, Existence, Mutation};
+pub use endpoint::CONNECTION_HEALTHY_AFTER;
 pub use error::{InvalidRequest, RequestError};
-pub use frame::{BODY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use frame::{BODY_BYTES_MAX, COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{
-    CONFIG_POLL_INTERVAL, CONNECT_TIMEOUT, ClientOptions, Connecting, Connector, PlainSasl,
-    REQUESTS_IN_RETRY_MAX, SEND_QUEUE_MAX, TIMEOUT, TcpConnector,
+    CONFIG_POLL_INTERVAL, CONFIG_POLL_INTERVAL_MIN, CONFIG_POLL_TIMEOUT, CONNECT_TIMEOUT,
+    ClientOptions, Connecting, Connector, PlainSasl, REQUESTS_IN_RETRY_MAX, SEND_QUEUE_MAX,
+    TIMEOUT, TcpConnector,
 };
 pub use request::Request;
 pub use scram::SCRAM_ITERATIONS_MAX;
@@ -222,14 +225,14 @@ pub struct EndpointStatus {
     pub is_connected: bool,
     /// The state of its circuit breaker.
     pub circuit_breaker: CircuitBreakerState,
-    /// Why the last attempt to connect failed; `None` once it is connected.
+    /// Why the last attempt to connect failed, or that its connection was lost soon; `None` once it is
+    /// connected.
     pub connect_error: Option<String>,
 }
 
 /// Polls the cluster configuration at an interval.
 async fn poll(cluster: Arc<Cluster>, interval: Duration) {
-    // An interval of zero would be a busy loop.
-    let mut interval = tokio::time::interval(interval.max(POLL_INTERVAL_MIN));
+    let mut interval = tokio::time::interval(interval);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval.tick().await;
     loop {
@@ -237,6 +240,3 @@ async fn poll(cluster: Arc<Cluster>, interval: Duration) {
         cluster.poll_config().await;
     }
 }
-
-/// The shortest interval of polls.
-const POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);

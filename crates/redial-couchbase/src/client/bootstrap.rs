@@ -61,6 +61,7 @@ pub(crate) enum ConnectError {
     Scram(&'static str),
     Config(TopologyError),
     Timeout,
+    LostSoon,
 }
 
 impl RetryableError for Arc<ConnectError> {
@@ -88,6 +89,7 @@ impl fmt::Display for ConnectError {
             ConnectError::Scram(problem) => f.write_str(problem),
             ConnectError::Config(error) => error.fmt(f),
             ConnectError::Timeout => f.write_str("connecting timed out"),
+            ConnectError::LostSoon => f.write_str("the connection was lost soon after it was made"),
         }
     }
 }

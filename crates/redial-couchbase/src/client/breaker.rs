@@ -2,10 +2,12 @@
 //!
 //! Closed: requests pass, and their outcomes are counted in a window. Once enough of them failed, it
 //! opens: requests fail at once with `CIRCUIT_BREAKER_OPEN`. After a while one request passes as a
-//! probe: if it succeeds, the breaker closes; if it fails, the breaker stays open for another while.
+//! probe: if it succeeds, the breaker closes; if it fails, the breaker stays open for another while. If it
+//! takes longer than that while, the next request is the probe.
 //!
 //! An outcome is a failure if the server did not respond: the connection was lost or the request timed
-//! out. Any response is a success, because the endpoint works.
+//! out. Any response is a success, because the endpoint works. An outcome counts only in the state in
+//! which its request was admitted: while the breaker is half-open, that of the probe and no other.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,7 +24,8 @@ pub struct CircuitBreakerOptions {
     pub failures_percent: u32,
     /// How long outcomes are counted together. Default 60 s.
     pub window: Duration,
-    /// How long the breaker stays open before a probe. Default 5 s.
+    /// How long the breaker stays open before a probe, and how long it waits for the probe before it
+    /// sends another one. Default 5 s.
     pub open_for: Duration,
 }
 
@@ -57,7 +60,21 @@ pub enum CircuitBreakerState {
 #[derive(Debug)]
 pub(crate) struct Breaker {
     options: Option<CircuitBreakerOptions>,
-    state: Mutex<State>,
+    current: Mutex<Current>,
+}
+
+/// The state, with how many states came before it.
+#[derive(Debug)]
+struct Current {
+    state: State,
+    generation: u64,
+}
+
+impl Current {
+    fn change(&mut self, state: State) {
+        self.state = state;
+        self.generation += 1;
+    }
 }
 
 #[derive(Debug)]
@@ -71,49 +88,60 @@ enum State {
     Open {
         until: Option<Instant>,
     },
-    HalfOpen,
+    /// The probe was admitted with this generation. After the limit the next request is the probe.
+    HalfOpen {
+        until: Option<Instant>,
+    },
 }
 
 const CLOSED: State = State::Closed { since: None, requests: 0, failures: 0 };
 
 impl Breaker {
     pub(crate) fn new(options: Option<CircuitBreakerOptions>) -> Self {
-        Breaker { options, state: Mutex::new(CLOSED) }
+        Breaker { options, current: Mutex::new(Current { state: CLOSED, generation: 0 }) }
     }
 
     pub(crate) fn state(&self) -> CircuitBreakerState {
-        match *self.lock() {
+        match self.lock().state {
             State::Closed { .. } => CircuitBreakerState::Closed,
             State::Open { .. } => CircuitBreakerState::Open,
-            State::HalfOpen => CircuitBreakerState::HalfOpen,
+            State::HalfOpen { .. } => CircuitBreakerState::HalfOpen,
         }
     }
 
     /// Whether a request may pass now; its outcome must be reported on the result.
     pub(crate) fn admit(self: &Arc<Self>, now: Instant) -> Option<Admission> {
-        if self.options.is_none() {
-            return Some(Admission { breaker: None });
-        }
-        let mut state = self.lock();
-        match *state {
+        let Some(options) = self.options else {
+            return Some(Admission { breaker: None, generation: 0 });
+        };
+        let mut current = self.lock();
+        match current.state {
             State::Closed { .. } => {}
-            State::Open { until: Some(until) } if now >= until => *state = State::HalfOpen,
-            State::Open { .. } | State::HalfOpen => return None,
+            State::Open { until: Some(until) } | State::HalfOpen { until: Some(until) }
+                if now >= until =>
+            {
+                current.change(State::HalfOpen { until: now.checked_add(options.open_for) });
+            }
+            State::Open { .. } | State::HalfOpen { .. } => return None,
         }
-        Some(Admission { breaker: Some(self.clone()) })
+        Some(Admission { breaker: Some(self.clone()), generation: current.generation })
     }
 
-    fn record(&self, now: Instant, outcome: RequestOutcome) {
+    fn record(&self, generation: u64, now: Instant, outcome: RequestOutcome) {
         let Some(options) = self.options else { return };
-        let mut state = self.lock();
-        match (&mut *state, outcome) {
-            (State::HalfOpen, RequestOutcome::Responded) => *state = CLOSED,
-            (State::HalfOpen, RequestOutcome::Failed) => {
-                *state = State::Open { until: now.checked_add(options.open_for) };
-            }
+        let mut current = self.lock();
+        if current.generation != generation {
+            return;
+        }
+        let open = || State::Open { until: now.checked_add(options.open_for) };
+        match (&mut current.state, outcome) {
+            (State::HalfOpen { .. }, RequestOutcome::Responded) => current.change(CLOSED),
+            (State::HalfOpen { .. }, RequestOutcome::Failed) => current.change(open()),
             // The next request is the probe.
-            (State::HalfOpen, RequestOutcome::Dropped) => *state = State::Open { until: Some(now) },
-            // A request that started before the breaker opened.
+            (State::HalfOpen { .. }, RequestOutcome::Dropped) => {
+                current.change(State::Open { until: Some(now) });
+            }
+            // No request is admitted while the breaker is open.
             (State::Open { .. }, _) | (State::Closed { .. }, RequestOutcome::Dropped) => {}
             (State::Closed { since, requests, failures }, outcome) => {
                 if since.is_none_or(|since| now.duration_since(since) >= options.window) {
@@ -126,14 +154,14 @@ impl Breaker {
                     && *requests >= options.requests_min
                     && percent >= u64::from(options.failures_percent) * u64::from(*requests)
                 {
-                    *state = State::Open { until: now.checked_add(options.open_for) };
+                    current.change(open());
                 }
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -149,6 +177,8 @@ enum RequestOutcome {
 #[derive(Debug)]
 pub(crate) struct Admission {
     breaker: Option<Arc<Breaker>>,
+    /// The state in which it was admitted.
+    generation: u64,
 }
 
 impl Admission {
@@ -162,7 +192,7 @@ impl Admission {
 
     fn report(&mut self, outcome: RequestOutcome) {
         if let Some(breaker) = self.breaker.take() {
-            breaker.record(Instant::now(), outcome);
+            breaker.record(self.generation, Instant::now(), outcome);
         }
     }
 }
@@ -236,6 +266,42 @@ mod tests {
         assert_eq!(breaker.state(), CircuitBreakerState::Closed);
         end(&breaker, true);
         assert_eq!(breaker.state(), CircuitBreakerState::Closed, "it counts from zero");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn breaker_half_open_counts_the_probe_only() {
+        for end_early in [Admission::responded, Admission::failed, drop::<Admission>] {
+            let breaker = breaker();
+            let early = breaker.admit(Instant::now()).expect("it is closed");
+            for _ in 0..4 {
+                end(&breaker, true);
+            }
+            tokio::time::sleep(OPTIONS.open_for).await;
+            let probe = breaker.admit(Instant::now()).expect("the probe");
+            end_early(early);
+            assert_eq!(breaker.state(), CircuitBreakerState::HalfOpen);
+            assert!(breaker.admit(Instant::now()).is_none());
+            probe.responded();
+            assert_eq!(breaker.state(), CircuitBreakerState::Closed);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn breaker_waits_for_a_probe_exactly_as_long_as_open() {
+        let breaker = breaker();
+        for _ in 0..4 {
+            end(&breaker, true);
+        }
+        tokio::time::sleep(OPTIONS.open_for).await;
+        let slow = breaker.admit(Instant::now()).expect("the probe");
+        tokio::time::sleep(OPTIONS.open_for - Duration::from_millis(1)).await;
+        assert!(breaker.admit(Instant::now()).is_none());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let probe = breaker.admit(Instant::now()).expect("the second probe");
+        slow.failed();
+        assert_eq!(breaker.state(), CircuitBreakerState::HalfOpen, "the second one decides");
+        probe.responded();
+        assert_eq!(breaker.state(), CircuitBreakerState::Closed);
     }
 
     #[tokio::test(start_paused = true)]

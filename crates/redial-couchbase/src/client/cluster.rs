@@ -16,7 +16,7 @@ use super::error::{InvalidRequest, RequestError};
 use super::frame::{RequestFrame, ResponseFrame};
 use super::manifest::Manifest;
 use super::opcode;
-use super::options::ClientOptions;
+use super::options::{CONFIG_POLL_TIMEOUT, ClientOptions};
 use super::topology::{Topology, Transport};
 use crate::error_map::ErrorMap;
 use crate::operation;
@@ -34,7 +34,7 @@ pub(crate) struct Cluster {
     /// (decision C13).
     internal: Orchestrator,
     routes: ArcSwap<Routes>,
-    /// Serializes changes of the routes.
+    /// Serializes changes of the routes and the manifest.
     changing: Mutex<()>,
     error_map: ArcSwapOption<ErrorMap>,
     manifest: ArcSwapOption<Manifest>,
@@ -86,9 +86,13 @@ impl Cluster {
             in_retry: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
         });
-        let addresses = cluster.options.addresses.iter().cloned();
-        let endpoints = addresses.map(|address| Endpoint::start(address, &cluster)).collect();
-        cluster.routes.store(Arc::new(Routes { endpoints, ..Routes::default() }));
+        {
+            // The configuration of an endpoint that connects at once is applied to these routes.
+            let _changing = cluster.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            let addresses = cluster.options.addresses.iter().cloned();
+            let endpoints = addresses.map(|address| Endpoint::start(address, &cluster)).collect();
+            cluster.routes.store(Arc::new(Routes { endpoints, ..Routes::default() }));
+        }
         cluster
     }
 
@@ -121,6 +125,14 @@ impl Cluster {
             return Membership::Removed;
         }
         if is_newer {
+            let uuids =
+                routes.topology.as_ref().map(|it| (it.bucket_uuid(), topology.bucket_uuid()));
+            if let Some((Some(present), Some(new))) = uuids
+                && present != new
+            {
+                self.manifest.store(None);
+                self.terminal.forget_bucket(&self.options.bucket);
+            }
             let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
             let nodes = topology.nodes.iter().map(|address| {
                 let address = address.as_ref()?;
@@ -230,7 +242,8 @@ impl Cluster {
             }
             (CollectionName::Named { scope, collection }, Collections::Supported) => {
                 if self.manifest.load().is_none() {
-                    self.fetch_manifest(connection).await?;
+                    let fetched = self.fetch_manifest(connection).await;
+                    fetched.map_err(|error| self.manifest_missing(error, name))?;
                 }
                 let manifest = self.manifest.load();
                 if let Some(id) = manifest.as_ref().and_then(|it| it.id(scope, collection)) {
@@ -240,6 +253,18 @@ impl Cluster {
                 self.refresh_manifest();
                 Err(self.not_sent(reason::SERVICE_NOT_AVAILABLE, name))
             }
+        }
+    }
+
+    /// The error of a request whose collection is not known because the manifest was not fetched: the
+    /// request itself was not sent.
+    fn manifest_missing(&self, error: RequestError, name: &CollectionName) -> RequestError {
+        match error {
+            RequestError::ConnectionLost { cause, .. } => {
+                RequestError::ConnectionLost { reason: reason::SOCKET_NOT_AVAILABLE, cause }
+            }
+            RequestError::Protocol(_) => self.not_sent(reason::SERVICE_NOT_AVAILABLE, name),
+            other => other,
         }
     }
 
@@ -264,32 +289,41 @@ impl Cluster {
         let opcode = opcode::GET_COLLECTIONS_MANIFEST;
         let request =
             self.internal.request(operation::KV_GET_COLLECTION_MANIFEST, self.options.timeout);
+        let routes = self.routes.load_full();
         let fetched = request.run(|_| self.ask(&connection.connection, opcode)).await;
         let frame = fetched.map_err(|error| {
             error.into_last().unwrap_or(RequestError::NotSent(reason::SERVICE_NOT_AVAILABLE))
         })?;
         let manifest = Manifest::parse(&frame.value)
             .ok_or(RequestError::Protocol("it is not a collection manifest"))?;
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let uuid = |routes: &Routes| routes.topology.as_ref()?.bucket_uuid().map(str::to_owned);
+        // The bucket may have been created anew meanwhile. Uids grow in one bucket only.
         let is_newer = self.manifest.load().as_ref().is_none_or(|it| it.uid() <= manifest.uid());
-        if is_newer {
+        if is_newer && uuid(&routes) == uuid(&self.routes.load()) {
             self.terminal.collections_fetched(&self.options.bucket, manifest.map());
             self.manifest.store(Some(Arc::new(manifest)));
         }
         Ok(())
     }
 
-    /// Asks one endpoint for the cluster configuration.
+    /// Asks one endpoint for the cluster configuration. A connection on which nothing at all is read
+    /// until the timeout is closed: its node may be gone without a word.
     pub(crate) async fn poll_config(self: &Arc<Self>) {
         let endpoints = self.endpoints();
         let first = self.polled.fetch_add(1, Ordering::Relaxed);
         let in_turn = endpoints.iter().cycle().skip(first % endpoints.len().max(1));
         let ready = in_turn.take(endpoints.len()).find_map(|it| Some((it, it.ready()?)));
         let Some((endpoint, ready)) = ready else { return };
-        let request =
-            self.internal.request(operation::KV_CLUSTER_CONFIG, self.options.config_poll_interval);
+        let request = self.internal.request(operation::KV_CLUSTER_CONFIG, CONFIG_POLL_TIMEOUT);
+        let reads = ready.connection.reads();
         let polled = request.run(|_| self.ask(&ready.connection, opcode::GET_CLUSTER_CONFIG)).await;
-        if let Ok(frame) = polled {
-            self.apply_json(&frame.value, endpoint);
+        match polled {
+            Ok(frame) => self.apply_json(&frame.value, endpoint),
+            Err(error) if error.is_timeout() && ready.connection.is_silent_since(reads) => {
+                ready.connection.close();
+            }
+            Err(_) => {}
         }
     }
 

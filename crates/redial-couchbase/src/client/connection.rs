@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
@@ -15,11 +15,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error::RequestError;
+#[cfg(test)]
+use super::frame::HEADER_BYTES;
 use super::frame::{RequestFrame, ResponseFrame};
 use crate::reason;
 
 /// The maximum number of requests of a connection that await their response.
 pub const IN_FLIGHT_MAX: usize = 65_536;
+/// The maximum number of bytes that are queued for a connection: three values of the maximum length.
+pub const SEND_QUEUE_BYTES_MAX: usize = 64 << 20;
 /// How many bytes of queued requests are written together.
 const WRITE_BYTES: usize = 64 << 10;
 /// The size of a read.
@@ -48,12 +52,16 @@ struct Queued {
 #[derive(Debug, Default)]
 struct Shared {
     next_opaque: AtomicU32,
+    /// How many times something was read.
+    reads: AtomicU64,
     in_flight: Mutex<InFlight>,
 }
 
 #[derive(Debug, Default)]
 struct InFlight {
     requests: HashMap<u32, Pending>,
+    /// The bytes of the requests that are queued, also of those that were dropped.
+    queued_bytes: usize,
     /// Set when the connection has ended.
     end: Option<End>,
 }
@@ -93,16 +101,19 @@ impl Connection {
         let not_available = || RequestError::NotSent(reason::SOCKET_NOT_AVAILABLE);
         let slot = self.queue.try_reserve().map_err(|_| not_available())?;
         let opaque = self.shared.next_opaque.fetch_add(1, Ordering::Relaxed);
+        let bytes = frame.encoded_bytes();
         let (sender, response) = oneshot::channel();
         {
             let mut in_flight = self.shared.lock();
             if in_flight.end.is_some()
+                || in_flight.queued_bytes + bytes > SEND_QUEUE_BYTES_MAX
                 || in_flight.requests.len() >= IN_FLIGHT_MAX
                 || in_flight.requests.contains_key(&opaque)
             {
                 return Err(not_available());
             }
             in_flight.requests.insert(opaque, Pending { written: false, response: sender });
+            in_flight.queued_bytes += bytes;
         }
         slot.send(Queued { opaque, bytes: RequestFrame { opaque, ..frame }.encode() });
         let opcode = frame.opcode;
@@ -123,6 +134,17 @@ impl Connection {
     /// Ends the connection and its requests, also while requests in flight hold it.
     pub(crate) fn close(&self) {
         self.task.abort();
+    }
+
+    /// How many times something was read, for [`is_silent_since`](Connection::is_silent_since).
+    pub(crate) fn reads(&self) -> u64 {
+        self.shared.reads.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing was read since then although everything was sent. Behind a long request a poll
+    /// waits in the queue, and that is not the server's silence.
+    pub(crate) fn is_silent_since(&self, reads: u64) -> bool {
+        self.reads() == reads && self.shared.lock().queued_bytes == 0
     }
 
     /// The error that ended the connection, if there was one.
@@ -237,7 +259,7 @@ async fn read(mut reader: ReadHalf<Box<dyn Stream>>, shared: &Shared) -> End {
         buffer.reserve(READ_BYTES);
         match reader.read_buf(&mut buffer).await {
             Ok(0) => return None,
-            Ok(_) => {}
+            Ok(_) => drop(shared.reads.fetch_add(1, Ordering::Relaxed)),
             Err(error) => return Some(Arc::new(error)),
         }
     }
@@ -254,11 +276,14 @@ async fn write(
         bytes.clear();
         let mut next = Some(first);
         while let Some(request) = next {
+            let mut in_flight = shared.lock();
+            in_flight.queued_bytes -= request.bytes.len();
             // From here on the server may get it. A request that was dropped is not written.
-            if let Some(pending) = shared.lock().requests.get_mut(&request.opaque) {
+            if let Some(pending) = in_flight.requests.get_mut(&request.opaque) {
                 pending.written = true;
                 bytes.extend(&request.bytes);
             }
+            drop(in_flight);
             next = if bytes.len() < WRITE_BYTES { queued.try_recv().ok() } else { None };
         }
         let written = async {
@@ -268,6 +293,53 @@ async fn write(
         if let Err(error) = written.await {
             return Some(Arc::new(error));
         }
+        // A large request does not keep its memory.
+        bytes.shrink_to(2 * WRITE_BYTES);
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: the send queue is bounded in bytes, exactly.
+
+    use super::*;
+
+    fn send(connection: &Connection, bytes: usize) -> Result<PendingResponse, RequestError> {
+        let value = vec![0; bytes];
+        connection.send(RequestFrame {
+            opcode: 0x0a,
+            vbucket: 0,
+            opaque: 0,
+            cas: 0,
+            extras: &[],
+            key_prefix: &[],
+            key: &[],
+            value: &value,
+        })
+    }
+
+    #[tokio::test]
+    async fn send_queue_byte_limit_is_exact() {
+        let (stream, mut peer) = tokio::io::duplex(HEADER_BYTES);
+        let connection = Connection::start(Box::new(stream), 1024);
+        // The task writes the first one, of which the peer reads nothing.
+        let first = send(&connection, 1).expect("the queue is empty");
+        while connection.shared.lock().queued_bytes > 0 {
+            tokio::task::yield_now().await;
+        }
+        let quarter = SEND_QUEUE_BYTES_MAX / 4 - HEADER_BYTES;
+        let queued = [(); 4].map(|()| send(&connection, quarter).expect("it fits"));
+        let refused = send(&connection, 0).expect_err("the queue is full");
+        let RequestError::NotSent(reason) = refused else { panic!("{refused}") };
+        assert_eq!(reason, reason::SOCKET_NOT_AVAILABLE);
+        // What was dropped is not written, but gives its bytes back.
+        drop(queued);
+        tokio::io::copy(&mut (&mut peer).take(25), &mut tokio::io::sink()).await.unwrap();
+        while connection.shared.lock().queued_bytes > 0 {
+            tokio::task::yield_now().await;
+        }
+        send(&connection, quarter).expect("there is room again");
+        drop(first);
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::bootstrap::{self, Bootstrapped, Collections, ConnectError, is_tls_error};
 use super::breaker::Breaker;
@@ -15,6 +16,10 @@ use crate::operation::RequestOperation;
 use crate::orchestrator::Orchestrator;
 use crate::strategy::BestEffort;
 use crate::terminal::TopologyConnection;
+
+/// How long a connection must last before the delays between connections start anew: a peer that
+/// accepts connections and closes them gets one per second at most.
+pub const CONNECTION_HEALTHY_AFTER: Duration = Duration::from_secs(10);
 
 /// Connecting changes nothing on the server.
 const CONNECT: RequestOperation = RequestOperation::declared_idempotent("client.connect");
@@ -35,7 +40,7 @@ pub(crate) struct Endpoint {
     /// for the cluster configuration, so each of them follows the topology.
     status: TopologyConnection,
     task: OnceLock<AbortHandle>,
-    /// Why the last attempt to connect failed.
+    /// Why the last attempt to connect failed, or that its connection was lost soon.
     connect_error: ArcSwapOption<ConnectError>,
 }
 
@@ -72,38 +77,57 @@ impl Endpoint {
         self.connect_error.load_full()
     }
 
+    fn not_connected(&self, error: ConnectError) -> Arc<ConnectError> {
+        let error = Arc::new(error);
+        self.connect_error.store(Some(error.clone()));
+        error
+    }
+
     /// The connection, if there is one.
     pub(crate) fn ready(&self) -> Option<Arc<ReadyConnection>> {
         self.ready.load_full().filter(|ready| !ready.connection.is_closed())
     }
 }
 
-/// Connects, waits until the connection is lost, and connects again.
+/// Stays connected until the endpoint leaves the cluster. A connection that lasted ends its request, so
+/// the delays of the next one start anew; one that was lost soon is a failed attempt, as if it had never
+/// been made.
 async fn stay_connected(endpoint: Arc<Endpoint>, cluster: Arc<Cluster>) {
     let reconnects = Orchestrator::with(BestEffort::with(cluster.options.reconnect.clone()));
     loop {
-        let connecting =
-            reconnects.request(CONNECT, Duration::MAX).run(|_| connect(&endpoint, &cluster));
-        // It is retried until it succeeds.
-        let Ok(Bootstrapped { connection, collections, error_map, topology }) = connecting.await
-        else {
-            return;
-        };
-        if let Some(map) = error_map {
-            cluster.set_error_map(map);
-        }
-        let ready = Arc::new(ReadyConnection { connection, collections });
-        endpoint.ready.store(Some(ready.clone()));
-        endpoint.connect_error.store(None);
-        if cluster.apply(topology, &endpoint) == Membership::Removed {
-            return;
-        }
-        ready.connection.closed().await;
-        if let Some(error) = ready.connection.error().filter(|error| is_tls_error(error)) {
-            endpoint.status.tls_failed(error.to_string());
-        }
-        endpoint.ready.store(None);
+        let connection =
+            reconnects.request(CONNECT, Duration::MAX).run(|_| use_connection(&endpoint, &cluster));
+        // A failure is retried until it is a success.
+        let Ok(Membership::Member) = connection.await else { return };
     }
+}
+
+/// Connects, and waits until the connection is lost. It is a success if the connection lasted.
+async fn use_connection(
+    endpoint: &Arc<Endpoint>,
+    cluster: &Arc<Cluster>,
+) -> Result<Membership, Arc<ConnectError>> {
+    let Bootstrapped { connection, collections, error_map, topology } =
+        connect(endpoint, cluster).await.map_err(|error| endpoint.not_connected(error))?;
+    let connected_at = Instant::now();
+    if let Some(map) = error_map {
+        cluster.set_error_map(map);
+    }
+    let ready = Arc::new(ReadyConnection { connection, collections });
+    endpoint.ready.store(Some(ready.clone()));
+    endpoint.connect_error.store(None);
+    if cluster.apply(topology, endpoint) == Membership::Removed {
+        return Ok(Membership::Removed);
+    }
+    ready.connection.closed().await;
+    if let Some(error) = ready.connection.error().filter(|error| is_tls_error(error)) {
+        endpoint.status.tls_failed(error.to_string());
+    }
+    endpoint.ready.store(None);
+    if connected_at.elapsed() < CONNECTION_HEALTHY_AFTER {
+        return Err(endpoint.not_connected(ConnectError::LostSoon));
+    }
+    Ok(Membership::Member)
 }
 
 /// Whether an endpoint is part of the cluster.
@@ -113,19 +137,11 @@ pub(crate) enum Membership {
     Removed,
 }
 
-async fn connect(
-    endpoint: &Endpoint,
-    cluster: &Cluster,
-) -> Result<Bootstrapped, Arc<ConnectError>> {
+async fn connect(endpoint: &Endpoint, cluster: &Cluster) -> Result<Bootstrapped, ConnectError> {
     let (options, address) = (&cluster.options, &endpoint.address);
     let connecting = bootstrap::connect(options, address, &cluster.terminal, &endpoint.status);
-    let connected = match tokio::time::timeout(options.connect_timeout, connecting).await {
+    match tokio::time::timeout(options.connect_timeout, connecting).await {
         Ok(result) => result,
         Err(_) => Err(ConnectError::Timeout),
-    };
-    connected.map_err(|error| {
-        let error = Arc::new(error);
-        endpoint.connect_error.store(Some(error.clone()));
-        error
-    })
+    }
 }

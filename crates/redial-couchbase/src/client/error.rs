@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use redial::{Failure, Reason};
 
-use super::frame::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use super::frame::VALUE_BYTES_MAX;
 use crate::reason;
 use crate::response::Response;
 use crate::retryable_error::RetryableError;
@@ -53,9 +53,14 @@ pub enum RequestError {
 pub enum InvalidRequest {
     /// The key is empty.
     KeyEmpty,
-    /// The key is longer than [`KEY_BYTES_MAX`](super::KEY_BYTES_MAX), with the prefix of its
-    /// collection.
-    KeyTooLong(usize),
+    /// The key is longer than [`KEY_BYTES_MAX`](super::KEY_BYTES_MAX), or outside of the default
+    /// collection than [`COLLECTION_KEY_BYTES_MAX`](super::COLLECTION_KEY_BYTES_MAX).
+    KeyTooLong {
+        /// The length of the key.
+        bytes: usize,
+        /// The maximum in its collection.
+        max: usize,
+    },
     /// The value is longer than [`VALUE_BYTES_MAX`](super::VALUE_BYTES_MAX).
     ValueTooLong(usize),
     /// The command has no expiry.
@@ -136,8 +141,8 @@ impl fmt::Display for InvalidRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InvalidRequest::KeyEmpty => f.write_str("the key is empty"),
-            InvalidRequest::KeyTooLong(bytes) => {
-                write!(f, "the key has {bytes} bytes; at most {KEY_BYTES_MAX} are allowed")
+            InvalidRequest::KeyTooLong { bytes, max } => {
+                write!(f, "the key has {bytes} bytes; at most {max} are allowed")
             }
             InvalidRequest::ValueTooLong(bytes) => {
                 write!(f, "the value has {bytes} bytes; at most {VALUE_BYTES_MAX} are allowed")

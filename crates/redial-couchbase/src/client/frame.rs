@@ -17,13 +17,20 @@ use bytes::{Buf, Bytes, BytesMut};
 
 /// The length of a header.
 pub(crate) const HEADER_BYTES: usize = 24;
-/// The maximum length of a document key, including the prefix of its collection.
+/// The maximum length of a document key in the default collection: the server's limit.
 pub const KEY_BYTES_MAX: usize = 250;
+/// The maximum length of a document key in any other collection, whose id takes up to 5 bytes more on
+/// the wire: the server's limit.
+pub const COLLECTION_KEY_BYTES_MAX: usize = 246;
 /// The maximum length of a value: Couchbase's limit of a document.
 pub const VALUE_BYTES_MAX: usize = 20 << 20;
 /// The maximum length of a response's body: a document, its key and extras, with room for extended
 /// attributes.
 pub const BODY_BYTES_MAX: usize = 24 << 20;
+
+/// The maximum length of a body that is copied out of the read buffer, so that a small document that the
+/// application keeps does not keep the whole buffer.
+const COPIED_BYTES_MAX: usize = 4 << 10;
 
 const MAGIC_REQUEST: u8 = 0x80;
 const MAGIC_RESPONSE: u8 = 0x81;
@@ -73,11 +80,23 @@ pub(crate) struct RequestFrame<'a> {
 }
 
 impl RequestFrame<'_> {
+    fn key_length(&self) -> usize {
+        self.key_prefix.len() + self.key.len()
+    }
+
+    fn body_length(&self) -> usize {
+        self.extras.len() + self.key_length() + self.value.len()
+    }
+
+    /// The length of the frame.
+    pub(crate) fn encoded_bytes(&self) -> usize {
+        HEADER_BYTES + self.body_length()
+    }
+
     /// The bytes of the frame. The caller has checked the lengths of key and value.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let key_length = self.key_prefix.len() + self.key.len();
-        let body_length = self.extras.len() + key_length + self.value.len();
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + body_length);
+        let (key_length, body_length) = (self.key_length(), self.body_length());
+        let mut bytes = Vec::with_capacity(self.encoded_bytes());
         bytes.extend([MAGIC_REQUEST, self.opcode]);
         bytes.extend((key_length as u16).to_be_bytes());
         bytes.extend([self.extras.len() as u8, 0]);
@@ -143,7 +162,13 @@ impl ResponseFrame {
             return Ok(None);
         }
         buffer.advance(HEADER_BYTES);
-        let mut body = buffer.split_to(body_length).freeze();
+        let mut body = if body_length <= COPIED_BYTES_MAX {
+            let body = Bytes::copy_from_slice(&buffer[..body_length]);
+            buffer.advance(body_length);
+            body
+        } else {
+            buffer.split_to(body_length).freeze()
+        };
         body.advance(framing_length);
         let extras = body.split_to(extras_length);
         body.advance(key_length);
@@ -263,6 +288,18 @@ mod tests {
         bytes[8..12].copy_from_slice(&(BODY_BYTES_MAX as u32 + 1).to_be_bytes());
         let error = ResponseFrame::decode(&mut BytesMut::from(&bytes[..])).unwrap_err();
         assert_eq!(error, FrameError::TooLong(BODY_BYTES_MAX + 1));
+    }
+
+    #[test]
+    fn frame_small_value_does_not_keep_the_read_buffer() {
+        for (length, is_copied) in [(COPIED_BYTES_MAX, true), (COPIED_BYTES_MAX + 1, false)] {
+            let mut buffer = BytesMut::from(&response(&[], &vec![7; length])[..]);
+            let read = buffer.as_ptr_range();
+            let frame = ResponseFrame::decode(&mut buffer).unwrap().expect("it is complete");
+            assert_eq!(frame.value, vec![7; length]);
+            assert_eq!(read.contains(&frame.value.as_ptr()), !is_copied, "{length}");
+            assert!(buffer.is_empty());
+        }
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub const TIMEOUT: Duration = Duration::from_millis(2500);
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval at which the cluster configuration is polled.
 pub const CONFIG_POLL_INTERVAL: Duration = Duration::from_millis(2500);
+/// The shortest interval of polls; zero would be a busy loop.
+pub const CONFIG_POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
+/// How long a poll waits for its response. The next poll comes after it.
+pub const CONFIG_POLL_TIMEOUT: Duration = Duration::from_millis(2500);
 /// How many requests are queued for a connection.
 pub const SEND_QUEUE_MAX: usize = 1024;
 /// How many requests of a client wait for a retry.
@@ -238,22 +242,28 @@ impl ClientOptions {
         self
     }
 
-    /// The delays between attempts to connect. Default: 1, 10, 50, 100, 500 ms, then 1 s.
+    /// The delays between attempts to connect. Default: 1, 10, 50, 100, 500 ms, then 1 s. They start
+    /// anew after a connection that lasted
+    /// [`CONNECTION_HEALTHY_AFTER`](super::CONNECTION_HEALTHY_AFTER).
     #[must_use]
     pub fn reconnect(mut self, delays: BackoffCalculator) -> Self {
         self.reconnect = delays;
         self
     }
 
-    /// The interval at which the cluster configuration is polled. Default [`CONFIG_POLL_INTERVAL`].
+    /// The interval at which the cluster configuration is polled; at least
+    /// [`CONFIG_POLL_INTERVAL_MIN`]. Default [`CONFIG_POLL_INTERVAL`].
     #[must_use]
     pub fn config_poll_interval(mut self, interval: Duration) -> Self {
-        self.config_poll_interval = interval;
+        self.config_poll_interval = interval.max(CONFIG_POLL_INTERVAL_MIN);
         self
     }
 
     /// How many requests are queued for a connection; further ones fail with `SOCKET_NOT_AVAILABLE`.
-    /// At least 1. Default [`SEND_QUEUE_MAX`].
+    /// At least 1. Default [`SEND_QUEUE_MAX`]. They have [`SEND_QUEUE_BYTES_MAX`] bytes at most, whatever
+    /// their number.
+    ///
+    /// [`SEND_QUEUE_BYTES_MAX`]: super::SEND_QUEUE_BYTES_MAX
     #[must_use]
     pub fn send_queue_max(mut self, requests: usize) -> Self {
         self.send_queue_max = requests.max(1);

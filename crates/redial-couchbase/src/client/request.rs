@@ -17,7 +17,10 @@ use super::breaker::Admission;
 use super::cluster::{Cluster, CollectionName, Destination};
 use super::documents::{Cas, Mutation};
 use super::error::{InvalidRequest, RequestError};
-use super::frame::{Extras, KEY_BYTES_MAX, RequestFrame, ResponseFrame, VALUE_BYTES_MAX, leb128};
+use super::frame::{
+    COLLECTION_KEY_BYTES_MAX, Extras, KEY_BYTES_MAX, RequestFrame, ResponseFrame, VALUE_BYTES_MAX,
+    leb128,
+};
 use crate::context::RequestAttempt;
 use crate::error::Error;
 use crate::operation::RequestOperation;
@@ -76,15 +79,17 @@ impl Command {
         }
     }
 
-    /// Checks the limits, with the prefix of the collection.
+    /// Checks the limits. The prefix of the default collection is 0; a server without collections wants
+    /// none.
     fn check(&self, prefix: &[u8]) -> Result<(), InvalidRequest> {
-        let key = self.key.len() + prefix.len();
+        let bytes = self.key.len();
+        let max = if matches!(prefix, [] | [0]) { KEY_BYTES_MAX } else { COLLECTION_KEY_BYTES_MAX };
         match self.invalid {
             Some(invalid) => Err(invalid),
             None if self.key.is_empty() && !self.without_collection => {
                 Err(InvalidRequest::KeyEmpty)
             }
-            None if key > KEY_BYTES_MAX => Err(InvalidRequest::KeyTooLong(key)),
+            None if bytes > max => Err(InvalidRequest::KeyTooLong { bytes, max }),
             None if self.value.len() > VALUE_BYTES_MAX => {
                 Err(InvalidRequest::ValueTooLong(self.value.len()))
             }
@@ -465,7 +470,12 @@ mod tests {
     fn request_limits_are_exact() {
         let key = |bytes| Command::new(crate::operation::KV_GET, 0, vec![b'k'; bytes]);
         assert_eq!(key(KEY_BYTES_MAX).check(&[]), Ok(()));
-        assert_eq!(key(KEY_BYTES_MAX).check(&[0]), Err(InvalidRequest::KeyTooLong(251)));
+        assert_eq!(key(KEY_BYTES_MAX).check(&[0]), Ok(()));
+        let error = InvalidRequest::KeyTooLong { bytes: 251, max: 250 };
+        assert_eq!(key(KEY_BYTES_MAX + 1).check(&[0]), Err(error));
+        assert_eq!(key(COLLECTION_KEY_BYTES_MAX).check(&[0xd5, 0x0a]), Ok(()));
+        let error = InvalidRequest::KeyTooLong { bytes: 247, max: 246 };
+        assert_eq!(key(COLLECTION_KEY_BYTES_MAX + 1).check(&[8]), Err(error));
         assert_eq!(key(0).check(&[0]), Err(InvalidRequest::KeyEmpty));
         let value = |bytes| Command { value: Bytes::from(vec![0; bytes]), ..key(1) };
         assert_eq!(value(VALUE_BYTES_MAX).check(&[]), Ok(()));

@@ -71,6 +71,8 @@ pub(crate) enum Transport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Topology {
     revision: (i64, i64),
+    /// A bucket that is deleted and created anew has another one.
+    bucket_uuid: Option<String>,
     /// The address of each node; `None`: the node has no KV service with this transport.
     pub(crate) nodes: Vec<Option<Address>>,
     /// The active node of each vbucket, then its replicas.
@@ -92,6 +94,7 @@ struct Config {
     rev: i64,
     #[serde(default)]
     rev_epoch: i64,
+    uuid: Option<String>,
     #[serde(default)]
     nodes_ext: Vec<NodeExt>,
     v_bucket_server_map: Option<ServerMap>,
@@ -122,7 +125,7 @@ impl Topology {
     /// A single node without a cluster map: plain memcached.
     pub(crate) fn single(address: Address) -> Self {
         let (revision, vbuckets) = ((0, 0), vec![vec![0]]);
-        Topology { revision, nodes: vec![Some(address)], vbuckets }
+        Topology { revision, bucket_uuid: None, nodes: vec![Some(address)], vbuckets }
     }
 
     /// Reads a configuration. `host` is the one that sent it, which stands for `$HOST`.
@@ -157,12 +160,18 @@ impl Topology {
             })
         });
         let nodes = nodes.collect::<Result<_, _>>()?;
-        Ok(Topology { revision: (config.rev_epoch, config.rev), nodes, vbuckets })
+        let revision = (config.rev_epoch, config.rev);
+        Ok(Topology { revision, bucket_uuid: config.uuid, nodes, vbuckets })
     }
 
     /// Whether this configuration replaces another one.
     pub(crate) fn is_newer_than(&self, other: &Topology) -> bool {
         self.revision > other.revision
+    }
+
+    /// The UUID of the bucket, if the server sends one.
+    pub(crate) fn bucket_uuid(&self) -> Option<&str> {
+        self.bucket_uuid.as_deref()
     }
 
     pub(crate) fn revision(&self) -> (i64, i64) {

@@ -76,3 +76,58 @@ async fn breaker_counts_every_response_as_success() {
     client.default_collection().upsert("a", "1").await.unwrap();
     assert_eq!(state(&client), CircuitBreakerState::Closed);
 }
+
+#[tokio::test(start_paused = true)]
+async fn breaker_ignores_requests_from_before_it_opened() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).circuit_breaker(Some(breaker())));
+    client.wait_until_ready(s(1)).await.unwrap();
+    let documents = client.default_collection();
+    let early = |timeout| {
+        server.push_answers([Answer::hang()]);
+        let documents = documents.clone();
+        tokio::spawn(async move { documents.get("a").timeout(timeout).await.map(|_| ()) })
+    };
+    // It times out, and the other one is dropped, while the probe is in flight.
+    let (timed_out, dropped) = (early(ms(1060)), early(s(10)));
+    tokio::time::sleep(ms(1)).await;
+    server.push_answers([(); 4].map(|()| Answer::hang()));
+    for _ in 0..4 {
+        documents.get("a").timeout(ms(10)).await.unwrap_err();
+    }
+    assert_eq!(state(&client), CircuitBreakerState::Open);
+    tokio::time::sleep(s(1)).await;
+    let sent = server.request_count();
+    server.push_answers([Answer::serve().after(ms(100))]);
+    let probe = {
+        let documents = documents.clone();
+        tokio::spawn(async move { documents.upsert("a", "1").await.map(|_| ()) })
+    };
+    tokio::time::sleep(ms(50)).await;
+    timed_out.await.unwrap().unwrap_err();
+    dropped.abort();
+    dropped.await.unwrap_err();
+    assert_eq!(state(&client), CircuitBreakerState::HalfOpen);
+    let declined = documents.upsert("b", "1").strategy(|_: &Request<'_>| Decision::Decline);
+    assert_eq!(declined.await.unwrap_err().reason(), Some(reason::CIRCUIT_BREAKER_OPEN));
+    probe.await.unwrap().unwrap();
+    assert_eq!(state(&client), CircuitBreakerState::Closed);
+    assert_eq!(server.request_count(), sent + 1, "one probe");
+}
+
+#[tokio::test(start_paused = true)]
+async fn breaker_sends_another_probe_when_one_takes_too_long() {
+    let (client, server) = opened().await;
+    tokio::time::sleep(s(1)).await;
+    server.push_answers([Answer::hang()]);
+    let documents = client.default_collection();
+    let silent = {
+        let documents = documents.clone();
+        tokio::spawn(async move { documents.get("a").timeout(s(3600)).await.map(|_| ()) })
+    };
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!(state(&client), CircuitBreakerState::HalfOpen);
+    documents.upsert("a", "1").await.unwrap();
+    assert_eq!(state(&client), CircuitBreakerState::Closed);
+    silent.abort();
+}

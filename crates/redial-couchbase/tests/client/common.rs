@@ -13,7 +13,7 @@ use tokio::time::Instant;
 pub(crate) type ClientError = Error<RequestError>;
 
 /// Connects to the nodes of a server on pipes.
-struct PipeConnector<F>(F);
+pub(crate) struct PipeConnector<F>(pub(crate) F);
 
 impl<F> Connector for PipeConnector<F>
 where

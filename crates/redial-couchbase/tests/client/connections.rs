@@ -1,9 +1,16 @@
-use redial::{ms, s};
-use redial_couchbase::client::{Client, RequestError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use redial::{CallLog, ms, s};
+use redial_couchbase::client::{
+    Address, CONFIG_POLL_INTERVAL, CONFIG_POLL_TIMEOUT, CONNECTION_HEALTHY_AFTER, Client,
+    ClientOptions, Connecting, Connector, RequestError, Stream,
+};
 use redial_couchbase::reason;
 use redial_faults::couchbase::{Answer, AnswerAction, Script};
+use tokio::time::Instant;
 
-use crate::common::{options, ready, serve};
+use crate::common::{PipeConnector, options, ready, serve};
 
 #[tokio::test(start_paused = true)]
 async fn connections_answer_concurrent_requests_out_of_order() {
@@ -125,4 +132,139 @@ async fn connections_lost_in_flight_keep_their_cause() {
     };
     let text = "connection lost, SOCKET_CLOSED_WHILE_IN_FLIGHT";
     assert_eq!(error.last().unwrap().to_string(), text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_lost_before_the_manifest_repeat_the_write() {
+    let (client, server) = ready(Script::new().scope("s", ["c"])).await;
+    server.stop_reading();
+    let mut log = CallLog::default();
+    let documents = client.collection("s", "c");
+    let lost = async {
+        tokio::time::sleep(ms(1)).await;
+        server.drop_connections();
+        server.resume_reading();
+    };
+    let write = documents.upsert("a", "1").call_log(&mut log).into_future();
+    let (written, ()) = tokio::join!(write, lost);
+    written.unwrap();
+    let lines = redial_couchbase::retry_log_lines(log.events());
+    assert_eq!(lines[0].reason, reason::SOCKET_NOT_AVAILABLE, "it was not sent");
+    assert_eq!(server.request_count(), 1);
+}
+
+/// Accepts each connection and closes it at once, and counts them.
+#[derive(Clone, Default)]
+struct ClosingPeer(Arc<AtomicUsize>);
+
+impl Connector for ClosingPeer {
+    fn connect(&self, _: &Address) -> Connecting {
+        let connections = self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            if connections > 1000 {
+                // A busy loop would stop the clock.
+                std::future::pending::<()>().await;
+            }
+            Ok(Box::new(tokio::io::duplex(64).0) as Box<dyn Stream>)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_closed_at_once_are_made_with_backoff() {
+    let peer = ClosingPeer::default();
+    let options = ClientOptions::memcached(Address::new("peer", 11211)).connector(peer.clone());
+    let client = Client::open(options);
+    tokio::time::sleep(ms(10_500)).await;
+    // After 1, 10, 50, 100 and 500 ms, then each second.
+    assert_eq!(peer.0.load(Ordering::Relaxed), 15);
+    let error = client.endpoints()[0].connect_error.clone();
+    assert_eq!(error.as_deref(), Some("the connection was lost soon after it was made"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_lasted_start_the_backoff_anew() {
+    let (client, server) = ready(Script::new()).await;
+    for lasted in [0, 1, 0] {
+        for _ in 0..5 {
+            server.drop_connections();
+            tokio::time::sleep(s(2)).await;
+            assert!(client.endpoints()[0].is_connected);
+        }
+        tokio::time::sleep(CONNECTION_HEALTHY_AFTER * lasted).await;
+        server.drop_connections();
+        // The sixth delay is 1 s, the first one 1 ms.
+        tokio::time::sleep(ms(2)).await;
+        assert_eq!(client.endpoints()[0].is_connected, lasted == 1);
+        tokio::time::sleep(CONNECTION_HEALTHY_AFTER + s(1)).await;
+        server.drop_connections();
+        tokio::time::sleep(ms(2)).await;
+    }
+}
+
+/// In real time and on two threads: the first endpoint connects while the others are started.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_made_during_the_start_are_used() {
+    let server = serve(Script::new());
+    let first = server.address(0).0;
+    let addresses = (0..2000).map(|index| match index {
+        0 => Address::new(first.clone(), 11210),
+        index => Address::new(format!("silent{index}"), 11210),
+    });
+    let connector = PipeConnector(server.connector());
+    let options = ClientOptions::new(addresses, "default").connector(FirstNode(connector));
+    let client = Client::open(options.config_poll_interval(s(3600)));
+    client.default_collection().upsert("a", "1").timeout(s(30)).await.unwrap();
+    assert_eq!(client.endpoints().len(), 1, "the others are not in the configuration");
+    assert_eq!(server.connection_count(), 1);
+}
+
+/// Connects to one node; others never answer.
+struct FirstNode<C>(C);
+
+impl<C: Connector> Connector for FirstNode<C> {
+    fn connect(&self, address: &Address) -> Connecting {
+        if address.host().starts_with("silent") {
+            return Box::pin(std::future::pending());
+        }
+        self.0.connect(address)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_are_silent_end_with_a_poll() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).timeout(s(60)));
+    client.wait_until_ready(s(1)).await.unwrap();
+    let documents = client.default_collection();
+    documents.upsert("a", "1").await.unwrap();
+    server.stop_reading();
+    let start = Instant::now();
+    let heal = async {
+        tokio::time::sleep(CONFIG_POLL_INTERVAL + CONFIG_POLL_TIMEOUT + ms(100)).await;
+        server.resume_reading();
+    };
+    let (read, ()) = tokio::join!(documents.get("a").into_future(), heal);
+    assert_eq!(read.unwrap().value, "1");
+    assert!(start.elapsed() < s(6), "a poll and its timeout: {:?}", start.elapsed());
+    assert_eq!(server.connection_count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_read_survive_a_slow_poll() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).timeout(s(60)));
+    client.wait_until_ready(s(1)).await.unwrap();
+    let documents = client.default_collection();
+    // The poll comes after 2.5 s, and waits behind the reading of the requests.
+    server.push_answers([Answer::serve().after(s(3))]);
+    let slow = {
+        let documents = documents.clone();
+        tokio::spawn(async move { documents.upsert("a", "1").await.map(|_| ()) })
+    };
+    tokio::time::sleep(ms(1)).await;
+    server.stop_reading();
+    slow.await.unwrap().unwrap();
+    tokio::time::sleep(s(3)).await;
+    assert_eq!(server.connection_count(), 1);
 }

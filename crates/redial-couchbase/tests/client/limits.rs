@@ -1,6 +1,8 @@
 use redial::strategy::{Decision, Request};
 use redial::{ms, s};
-use redial_couchbase::client::{Client, KEY_BYTES_MAX, RequestError, VALUE_BYTES_MAX};
+use redial_couchbase::client::{
+    COLLECTION_KEY_BYTES_MAX, Client, KEY_BYTES_MAX, RequestError, VALUE_BYTES_MAX,
+};
 use redial_couchbase::reason;
 use redial_faults::couchbase::{Answer, Script};
 
@@ -10,14 +12,15 @@ use crate::common::{options, ready, serve};
 async fn limits_of_keys_and_values_are_exact() {
     let (client, server) = ready(Script::new().scope("s", ["c"])).await;
     let documents = client.collection("s", "c");
-    // One byte is the prefix of the collection.
-    let longest = "k".repeat(KEY_BYTES_MAX - 1);
+    let longest = "k".repeat(COLLECTION_KEY_BYTES_MAX);
     documents.upsert(longest.clone(), "1").await.unwrap();
+    let in_default = "k".repeat(KEY_BYTES_MAX);
+    client.default_collection().upsert(in_default.clone(), "1").await.unwrap();
     documents.upsert("a", vec![0; VALUE_BYTES_MAX]).await.unwrap();
     assert_eq!(documents.get("a").await.unwrap().value.len(), VALUE_BYTES_MAX);
     let sent = server.request_count();
     for (key, value, text) in [
-        (longest + "k", 0, "the key has 251 bytes; at most 250 are allowed"),
+        (longest + "k", 0, "the key has 247 bytes; at most 246 are allowed"),
         (String::new(), 0, "the key is empty"),
         (
             "a".to_owned(),
@@ -28,6 +31,9 @@ async fn limits_of_keys_and_values_are_exact() {
         let error = documents.upsert(key, vec![0; value]).await.unwrap_err();
         assert_eq!((error.last().unwrap().to_string().as_str(), error.attempts()), (text, 1));
     }
+    let error = client.default_collection().upsert(in_default + "k", "1").await.unwrap_err();
+    let text = "the key has 251 bytes; at most 250 are allowed";
+    assert_eq!(error.last().unwrap().to_string(), text);
     assert_eq!(server.request_count(), sent, "nothing was sent");
 }
 

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use redial::{StopReason, ms, s};
 use redial_couchbase::client::{Address, Client, ClientOptions};
 use redial_couchbase::{BestEffort, TimeoutKind, reason};
@@ -153,6 +155,37 @@ async fn topology_failed_poll_is_not_retried_before_the_next() {
     server.set_config_status(0x00);
     tokio::time::sleep(s(1)).await;
     assert_eq!(client.config_revision(), Some((1, 2)), "the next one succeeds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn topology_is_polled_at_the_shortest_interval() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).config_poll_interval(Duration::ZERO));
+    client.wait_until_ready(s(1)).await.unwrap();
+    let polls = server.config_polls();
+    server.move_vbuckets(Some(0));
+    tokio::time::sleep(ms(500)).await;
+    assert_eq!(server.config_polls() - polls, 10, "every 50 ms");
+    assert_eq!(client.config_revision(), Some((1, 2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn topology_of_a_recreated_bucket_has_new_collections() {
+    let (client, server) = ready(Script::new().scope("s", ["a", "b", "c"])).await;
+    // The manifest of the new bucket is older by its number.
+    for _ in 0..5 {
+        server.set_scope("s", ["a", "b", "c"]);
+    }
+    let documents = client.collection("s", "c");
+    documents.upsert("k", "1").await.unwrap();
+    server.recreate_bucket();
+    server.set_scope("s", ["c"]);
+    until(|| !client.endpoints()[0].is_connected).await;
+    documents.upsert("k", "2").await.unwrap();
+    assert_eq!(documents.get("k").await.unwrap().value, "2");
+    // A collection of the old bucket is not known any more.
+    let error = client.collection("s", "a").get("k").timeout(ms(50)).await.unwrap_err();
+    assert_eq!(error.reason(), Some(reason::COLLECTION_NOT_FOUND));
 }
 
 /// In real time over TCP: only results are compared.

@@ -228,6 +228,13 @@ impl Handle {
         self.shared.lock().remove_scope(scope);
     }
 
+    /// Deletes the bucket and creates it anew: without documents and scopes, and with a new UUID in the
+    /// configuration. Its connections are closed, as by a real server.
+    pub fn recreate_bucket(&self) {
+        self.shared.lock().recreate_bucket();
+        self.drop_connections();
+    }
+
     /// Makes a node the active one of all vbuckets; `None`: no node has them. The documents move, too.
     pub fn move_vbuckets(&self, node: Option<usize>) {
         self.shared.lock().move_vbuckets(node);

@@ -16,6 +16,9 @@ use super::tls::Identity;
 /// The management port of the first node in configurations, as on real servers.
 const MANAGEMENT_PORT: usize = 8091;
 
+/// The id of the first collection; lower ids are reserved.
+const FIRST_COLLECTION: u32 = 8;
+
 /// Called for each request.
 pub(super) type OnRequest = dyn Fn(&RequestRecord) + Send + Sync;
 
@@ -32,12 +35,18 @@ pub(super) struct Shared {
 /// The ids of collections, by scope and name.
 pub(super) type CollectionIds = BTreeMap<String, BTreeMap<String, u32>>;
 
+fn default_scope() -> CollectionIds {
+    BTreeMap::from([("_default".to_owned(), BTreeMap::from([("_default".to_owned(), 0)]))])
+}
+
 pub(super) struct State {
     pub(super) script: Script,
     pub(super) answers: VecDeque<Answer>,
     pub(super) bucket_status: u16,
     pub(super) config_status: u16,
     pub(super) collections: Option<CollectionIds>,
+    /// How many buckets of this name came before this one.
+    bucket_generation: u64,
     manifest_uid: u64,
     next_collection: u32,
     /// The nodes of each vbucket: the active one, then replicas; -1: none.
@@ -72,9 +81,9 @@ impl Shared {
             bucket_status: 0,
             config_status: 0,
             collections: None,
+            bucket_generation: 0,
             manifest_uid: 1,
-            // Lower ids are reserved.
-            next_collection: 8,
+            next_collection: FIRST_COLLECTION,
             vbuckets,
             revision: 1,
             addresses: Vec::new(),
@@ -90,8 +99,7 @@ impl Shared {
             script,
         };
         if let Some(scopes) = state.script.collections.clone() {
-            let default = BTreeMap::from([("_default".to_owned(), 0)]);
-            state.collections = Some(BTreeMap::from([("_default".to_owned(), default)]));
+            state.collections = Some(default_scope());
             for (scope, collections) in scopes {
                 state.set_scope(&scope, collections);
             }
@@ -166,6 +174,18 @@ impl State {
             scopes.remove(scope);
             self.manifest_uid += 1;
         }
+    }
+
+    /// Deletes the bucket, and creates it anew without documents and scopes.
+    pub(super) fn recreate_bucket(&mut self) {
+        self.bucket_generation += 1;
+        self.store = Store::default();
+        self.manifest_uid = 1;
+        self.next_collection = FIRST_COLLECTION;
+        if let Some(scopes) = &mut self.collections {
+            *scopes = default_scope();
+        }
+        self.revision += 1;
     }
 
     /// Makes a node the active one of all vbuckets; `None`: they have no node.
@@ -255,6 +275,7 @@ impl State {
         let map: Vec<_> = self.vbuckets.iter().map(positions).collect();
         let mut config = self.global_config();
         config["name"] = json!(self.script.bucket);
+        config["uuid"] = json!(format!("{:032x}", self.bucket_generation));
         config["nodeLocator"] = json!("vbucket");
         config["nodes"] = json!(nodes);
         config["vBucketServerMap"] = json!({
