@@ -233,7 +233,8 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
             }
             PlainCall::Configured(options) => {
                 let options = mem::take(&mut **options);
-                return Poll::Ready(begin(origin, options, poll.traits, sleeper.now()));
+                let start = options.start.unwrap_or_else(|| sleeper.now());
+                return Poll::Ready(begin(origin, options, poll.traits, start));
             }
             PlainCall::Timed(timed) if matches!(timed.waits, WaitsFor::NextAttempt(..)) => {
                 start(ready!(self.poll_delay(sleeper, poll.cx)), poll)
@@ -416,10 +417,10 @@ fn begin<'p, S: Sleeper>(
     origin: &impl Origin<'p>,
     mut options: Options<'p>,
     traits: CallTraits,
-    now: Ns,
+    start: Ns,
 ) -> PlainStep<'p, S> {
     traits.complete(&mut options);
-    let engine = Engine::begin(origin.policy_ref(), origin.handle(), options, now);
+    let engine = Engine::begin(origin.policy_ref(), origin.handle(), options, start);
     PlainStep::NeedsMachine(Machine::new(engine))
 }
 

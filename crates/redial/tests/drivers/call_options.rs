@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use redial::throttle::Bucket;
 use redial::{
-    AttemptEnd, CallLog, Directive, Event, Failure, Hedged, Policy, Reason, Stage, StopReason,
-    Throttle, ms,
+    AttemptEnd, CallLog, Directive, Event, Failure, Hedged, Policy, Reason, Sleeper, Stage,
+    StopReason, Throttle, Tokio, ms,
     rules::Rules,
     s,
     strategy::{Decision, Request},
@@ -522,4 +522,43 @@ async fn retry_on_returns_a_report_and_classifies_values() {
     assert_eq!(reached.ok(), Some(3));
     let missed = policy.retry_on(&mut tries, count).classify(small(99)).await;
     assert_eq!(missed.expect_err("three are not enough").last_value(), Some(&6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn started_at_begins_the_call_at_an_earlier_time() {
+    let policy = Policy::constant(ms(10)).attempts(3).deadline(ms(50));
+    let policy = policy.throttle(Throttle::none()).build();
+    // The caller starts the first attempt, which takes 5 ms. The call begins after 3 ms.
+    let (mut call_log, start) = (CallLog::new(), Tokio.now());
+    let mut first = Box::pin(fails());
+    assert!(tokio::time::timeout(ms(3), &mut first).await.is_err());
+    let mut first = Some(first);
+    let call = policy.retry(|| {
+        let first = first.take();
+        async {
+            match first {
+                Some(first) => first.await,
+                None => fails().await,
+            }
+        }
+    });
+    let call = call.when(|_| true).call_log(&mut call_log).started_at(start);
+    let error = call.await.expect_err("always busy");
+    assert_eq!((error.attempts(), error.elapsed()), (3, ms(35)));
+    let times: Vec<_> = call_log
+        .events()
+        .iter()
+        .map(|(at, event)| ((at - start) / 1_000_000, event.to_string()))
+        .filter(|(_, text)| text.contains("started"))
+        .collect();
+    let text = |number: u32| format!("attempt {number} started");
+    assert_eq!(times[1..], [(0, text(1)), (15, text(2)), (30, text(3))]);
+    assert_eq!(times[0].0, 0, "the call");
+    // An attempt that outlasts the deadline ends the call at its deadline.
+    let start = Tokio.now();
+    tokio::time::sleep(ms(50)).await;
+    let call = policy.retry(std::future::pending::<Result<(), &str>>).when(|_| true);
+    let error = call.started_at(start).await.expect_err("it hangs");
+    let end = (error.stop_reason(), error.attempts(), error.elapsed());
+    assert_eq!(end, (StopReason::Deadline, 1, ms(50)));
 }
