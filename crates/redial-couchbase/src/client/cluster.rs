@@ -230,7 +230,8 @@ impl Cluster {
             }
             (CollectionName::Named { scope, collection }, Collections::Supported) => {
                 if self.manifest.load().is_none() {
-                    self.fetch_manifest(connection).await?;
+                    // In a box, so that not every request has its size.
+                    Box::pin(self.fetch_manifest(connection)).await?;
                 }
                 let manifest = self.manifest.load();
                 if let Some(id) = manifest.as_ref().and_then(|it| it.id(scope, collection)) {
