@@ -150,4 +150,10 @@ impl RequestAttempt {
     pub fn mark_sent(&self) {
         self.context.set_sent(true);
     }
+
+    /// Whether the attempt may have been sent.
+    #[cfg(feature = "client")]
+    pub(crate) fn sent(&self) -> &AtomicBool {
+        &self.context.sent
+    }
 }

@@ -132,6 +132,7 @@ pub mod presets;
 pub mod reason;
 pub mod response;
 mod retryable_error;
+mod started_attempt;
 mod strategy;
 mod terminal;
 #[cfg(feature = "tracing")]

@@ -13,6 +13,8 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ use redial::{
     CallLog, Directive, Event, Failure, Policy, Reason, Retry, Sleeper, Throttle,
     rules::Rules,
     strategy::{Decision, Request, Strategy},
-    time::{DefaultSleeper, Ns},
+    time::{DefaultSleeper, Ns, ns},
 };
 
 use crate::context::{RequestAttempt, RequestContext};
@@ -33,6 +35,7 @@ use crate::presets;
 use crate::reason;
 use crate::response::ResponseOutcome;
 use crate::retryable_error::RetryableError;
+use crate::started_attempt::StartedAttempt;
 use crate::strategy::FastFailOnTerminalError;
 
 /// The policy of a request with this timeout. The call supplies the strategy.
@@ -92,6 +95,11 @@ impl Orchestrator {
     ) -> Self {
         self.log = Some(Arc::new(hook));
         self
+    }
+
+    /// Whether something other than the request needs the events of one that succeeds at once.
+    pub(crate) fn observes_success(&self) -> bool {
+        self.throttle.is_some() || redial::is_observed()
     }
 
     /// A request with a timeout. Every request has one: nothing else bounds the retries of reasons that
@@ -211,23 +219,19 @@ impl<'a, S, D> RequestBuilder<'a, S, D> {
         }
     }
 
+    /// The context of the request.
+    pub(crate) fn context(&mut self) -> Arc<RequestContext> {
+        let label = mem::take(&mut self.label);
+        Arc::new(RequestContext::new(self.operation, label, self.timeout))
+    }
+
     /// Splits the request into the parts that the call borrows and those that it consumes.
-    fn prepare(self) -> (BorrowedParts, CallExtras<'a, D>, S) {
-        let RequestBuilder {
-            orchestrator,
-            operation,
-            timeout,
-            label,
-            strategy,
-            data,
-            call_log,
-            sleeper,
-        } = self;
+    fn prepare(self, context: Arc<RequestContext>) -> (BorrowedParts, CallExtras<'a, D>, S) {
+        let RequestBuilder { orchestrator, timeout, strategy, data, call_log, sleeper, .. } = self;
         let mut policy = policy(timeout);
         if let Some(throttle) = &orchestrator.throttle {
             policy = policy.sharing(throttle.clone());
         }
-        let context = Arc::new(RequestContext::new(operation, label, timeout));
         let strategy = strategy.unwrap_or_else(|| orchestrator.strategy.clone());
         let recorder = EventRecorder::new(context.clone(), orchestrator.log.clone());
         (
@@ -246,19 +250,66 @@ impl<S, D: Any + Send + Sync> RequestBuilder<'_, S, D> {
     ///
     /// # Cancel safety
     /// Dropping the future cancels the running attempt and logs nothing.
-    pub async fn run<F, R, T, E>(self, mut operation: F) -> Result<T, Error<E>>
+    pub async fn run<F, R, T, E>(mut self, mut operation: F) -> Result<T, Error<E>>
     where
         F: FnMut(RequestAttempt) -> R,
         R: Future<Output = Result<T, E>>,
         E: RetryableError,
         S: Sleeper,
     {
-        let (prepared, extras, sleeper) = self.prepare();
+        let context = self.context();
+        let mut pinned = pin!(None);
+        let (mut start, mut first) = (None, None);
+        if self.call_log.is_none() && !self.orchestrator.observes_success() {
+            let now = self.sleeper.now();
+            let attempt = redial::Attempt::first(Some(self.timeout));
+            pinned.set(Some(operation(RequestAttempt::new(attempt, context.clone()))));
+            let deadline = now.saturating_add(ns(self.timeout));
+            match StartedAttempt::run(pinned, &self.sleeper, deadline).await {
+                Ok(value) => return Ok(value),
+                Err(attempt) => (start, first) = (Some(now), Some(attempt)),
+            }
+        }
+        let operation = |attempt| {
+            let attempt = match first.take() {
+                Some(first) => FirstOrNext::First(first),
+                None => FirstOrNext::Next(operation(attempt)),
+            };
+            async {
+                match attempt {
+                    FirstOrNext::First(first) => first.resume().await,
+                    FirstOrNext::Next(next) => next.await,
+                }
+            }
+        };
+        // In a box, so that a request that succeeds at once does not have its size.
+        Box::pin(self.run_call(context, start, operation)).await
+    }
+
+    /// Runs the call of a request. `start` is when the first attempt started, if it did that before the
+    /// call; attempt 1 must be that one.
+    pub(crate) async fn run_call<F, R, T, E>(
+        self,
+        context: Arc<RequestContext>,
+        start: Option<Ns>,
+        mut operation: F,
+    ) -> Result<T, Error<E>>
+    where
+        F: FnMut(RequestAttempt) -> R,
+        R: Future<Output = Result<T, E>>,
+        E: RetryableError,
+        S: Sleeper,
+    {
+        let (prepared, extras, sleeper) = self.prepare(context);
         let BorrowedParts { policy, context, mut recorder } = prepared;
         let call = policy
             .retry_with(|attempt| operation(RequestAttempt::new(attempt, context.clone())))
             .when(|error: &E| classify_error(error, &context));
-        let result = extras.apply(call, &context, &mut recorder).sleeping_on(sleeper).await;
+        let mut call = extras.apply(call, &context, &mut recorder).sleeping_on(sleeper);
+        if let Some(start) = start {
+            call = call.started_at(start);
+        }
+        let result = call.await;
         result.map_err(|error| Error::new(error, context, recorder.finish()))
     }
 
@@ -269,12 +320,13 @@ impl<S, D: Any + Send + Sync> RequestBuilder<'_, S, D> {
     ///
     /// # Errors
     /// The request failed or timed out.
-    pub fn call<F, T, E>(self, mut operation: F) -> Result<T, Error<E>>
+    pub fn call<F, T, E>(mut self, mut operation: F) -> Result<T, Error<E>>
     where
         F: FnMut(RequestAttempt) -> Result<T, E>,
         E: RetryableError,
     {
-        let (prepared, extras, _) = self.prepare();
+        let context = self.context();
+        let (prepared, extras, _) = self.prepare(context);
         let BorrowedParts { policy, context, mut recorder } = prepared;
         let call = policy
             .retry_with(|attempt| operation(RequestAttempt::new(attempt, context.clone())))
@@ -282,6 +334,12 @@ impl<S, D: Any + Send + Sync> RequestBuilder<'_, S, D> {
         let result = extras.apply(call, &context, &mut recorder).call();
         result.map_err(|error| Error::new(error, context, recorder.finish()))
     }
+}
+
+/// An attempt of a call whose first attempt started before it.
+enum FirstOrNext<F, N> {
+    First(F),
+    Next(N),
 }
 
 impl<S, D> std::fmt::Debug for RequestBuilder<'_, S, D> {
@@ -373,8 +431,8 @@ impl EventRecorder {
 
     fn record(&mut self, at: Ns, event: &Event) {
         match event {
-            // An attempt counts as sent unless it calls `mark_unsent`.
-            Event::AttemptStarted { .. } => self.context.set_sent(true),
+            // An attempt counts as sent unless it calls `mark_unsent`. The first may have called it already.
+            Event::AttemptStarted { number: 2.., .. } => self.context.set_sent(true),
             Event::AttemptOutcome { classification, .. } => {
                 self.summary.last = None;
                 if let Directive::Retry(failure) = classification.directive {

@@ -18,8 +18,10 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// The context of a first attempt.
-    pub(crate) const fn first(remaining: Option<Duration>) -> Self {
+    /// The context of a first attempt. Public for adapters that start it before the call.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn first(remaining: Option<Duration>) -> Self {
         Attempt { number: 1, remaining, last: None }
     }
 

@@ -363,9 +363,12 @@ pub mod parts {
     pub use crate::sleeper::UnsetSleeper;
 }
 
-/// Whether the events of each call are observed, so that every call needs its state machine.
+/// Whether the events of each call are observed, so that every call needs its state machine from its
+/// start. Public for adapters that start a first attempt before the call.
+#[doc(hidden)]
 #[inline(always)]
-fn is_observed() -> bool {
+#[must_use]
+pub fn is_observed() -> bool {
     trace::is_enabled() || metrics::is_enabled()
 }
 

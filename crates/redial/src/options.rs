@@ -19,6 +19,8 @@ pub(crate) type Hook<'p> = Box<dyn FnMut(&EventContext<'_>, &Event) + Send + 'p>
 /// The options of a single call.
 #[derive(Default)]
 pub(crate) struct Options<'p> {
+    /// When the caller started the first attempt, if it did that before the call.
+    pub(crate) start: Option<Ns>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) not_idempotent: bool,
     /// A cancelled attempt takes with it what the next one would need.

@@ -222,7 +222,8 @@ impl<'p, S: Sleeper> PlainCall<'p, S> {
         let step = match self {
             PlainCall::NotStarted(Some(options)) => {
                 let options = mem::take(&mut **options);
-                return Poll::Ready(begin(origin, options, poll.traits, sleeper.now()));
+                let start = options.start.unwrap_or_else(|| sleeper.now());
+                return Poll::Ready(begin(origin, options, poll.traits, start));
             }
             PlainCall::NotStarted(None) => {
                 let (policy, now) = (origin.policy(), sleeper.now());
@@ -415,10 +416,10 @@ fn begin<'p, S: Sleeper>(
     origin: &impl Origin<'p>,
     mut options: Options<'p>,
     traits: CallTraits,
-    now: Ns,
+    start: Ns,
 ) -> PlainStep<'p, S> {
     traits.complete(&mut options);
-    let engine = Engine::begin(origin.policy_ref(), origin.handle(), options, now);
+    let engine = Engine::begin(origin.policy_ref(), origin.handle(), options, start);
     PlainStep::NeedsMachine(Machine::new(engine))
 }
 

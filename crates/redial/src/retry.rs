@@ -471,6 +471,15 @@ where
     G: Origin<'p>,
     R: Output<T>,
 {
+    /// Begins the call as of `start`, when the caller started its first attempt. The operation must return
+    /// that attempt as attempt 1, pending or with its result. For an adapter whose calls have options; the
+    /// call may begin late only if [nothing observes it](crate::is_observed) from its start.
+    #[doc(hidden)]
+    pub fn started_at(mut self, start: Ns) -> Self {
+        self.options().start = Some(start);
+        self
+    }
+
     /// The call after its first attempt, which the caller has started: its future is polled, not started
     /// again. `start` is when the attempt was first pending, if that is known. The call has no options.
     #[doc(hidden)]

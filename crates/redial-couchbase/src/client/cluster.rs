@@ -242,7 +242,8 @@ impl Cluster {
             }
             (CollectionName::Named { scope, collection }, Collections::Supported) => {
                 if self.manifest.load().is_none() {
-                    let fetched = self.fetch_manifest(connection).await;
+                    // In a box, so that not every request has its size.
+                    let fetched = Box::pin(self.fetch_manifest(connection)).await;
                     fetched.map_err(|error| self.manifest_missing(error, name))?;
                 }
                 let manifest = self.manifest.load();

@@ -2,14 +2,17 @@
 
 use std::any::Any;
 use std::fmt;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use redial::strategy::Strategy;
+use redial::time::{Ns, Sleeper as _, Tokio, ns};
 use redial::{CallLog, Reason};
+use redial_core::NEVER;
 use tokio::time::Instant;
 
 use super::bootstrap::label;
@@ -27,6 +30,7 @@ use crate::operation::RequestOperation;
 use crate::reason;
 use crate::response::{Response, status};
 use crate::retryable_error::RetryableError;
+use crate::started_attempt::StartedAttempt;
 
 /// The seconds up to which the protocol takes an expiry as relative.
 const RELATIVE_EXPIRY_MAX: u64 = 30 * 24 * 60 * 60;
@@ -113,35 +117,27 @@ pub(crate) fn expiry_seconds(expiry: Duration) -> Option<u32> {
 /// Each request has its own timeout and can have its own strategy, data for the strategy, and call log.
 #[must_use = "a request does nothing until it is awaited"]
 pub struct Request<'a, T, D = ()> {
-    cluster: &'a Arc<Cluster>,
-    collection: CollectionName,
-    command: Command,
-    decode: fn(&ResponseFrame) -> Option<T>,
+    sender: Sender<'a>,
+    decode: Decode<T>,
     timeout: Duration,
     strategy: Option<Arc<dyn Strategy>>,
-    retried_status: Option<(u16, Reason)>,
     call_log: Option<&'a mut CallLog>,
     data: D,
 }
+
+/// Reads a result from a response; `None` if its body has the wrong shape.
+type Decode<T> = fn(&ResponseFrame) -> Option<T>;
 
 impl<'a, T> Request<'a, T> {
     pub(crate) fn new(
         cluster: &'a Arc<Cluster>,
         collection: CollectionName,
         command: Command,
-        decode: fn(&ResponseFrame) -> Option<T>,
+        decode: Decode<T>,
     ) -> Self {
-        Request {
-            cluster,
-            collection,
-            command,
-            decode,
-            timeout: cluster.options.timeout,
-            strategy: None,
-            retried_status: None,
-            call_log: None,
-            data: (),
-        }
+        let timeout = cluster.options.timeout;
+        let sender = Sender { cluster, collection, command, retried_status: None };
+        Request { sender, decode, timeout, strategy: None, call_log: None, data: () }
     }
 }
 
@@ -160,35 +156,15 @@ impl<'a, T, D> Request<'a, T, D> {
 
     /// Attaches data that a strategy can read ([`Request::data`](redial::strategy::Request::data)).
     pub fn data<E: Any + Send + Sync>(self, data: E) -> Request<'a, T, E> {
-        let Request {
-            cluster,
-            collection,
-            command,
-            decode,
-            timeout,
-            strategy,
-            retried_status,
-            call_log,
-            ..
-        } = self;
-        Request {
-            cluster,
-            collection,
-            command,
-            decode,
-            timeout,
-            strategy,
-            retried_status,
-            call_log,
-            data,
-        }
+        let Request { sender, decode, timeout, strategy, call_log, .. } = self;
+        Request { sender, decode, timeout, strategy, call_log, data }
     }
 
     /// Retries a status that RFC 49 does not list, because the application knows better ("retryable
     /// with application context"). A reason that
     /// [allows it](redial::Reason::allow_non_idempotent) is retried for writes, too.
     pub fn retry_status(mut self, status: u16, reason: Reason) -> Self {
-        self.retried_status = Some((status, reason));
+        self.sender.retried_status = Some((status, reason));
         self
     }
 
@@ -202,63 +178,84 @@ impl<'a, T, D> Request<'a, T, D> {
 impl<D> Request<'_, Mutation, D> {
     /// Fails with status 0x02 unless the document has this CAS.
     pub fn cas(mut self, cas: Cas) -> Self {
-        self.command.cas = cas.0;
+        self.sender.command.cas = cas.0;
         self
     }
 
     /// The document expires after this time, rounded up to seconds; zero: never.
     pub fn expiry(mut self, expiry: Duration) -> Self {
-        self.command.set_expiry(expiry);
+        self.sender.command.set_expiry(expiry);
         self
     }
 }
 
-impl<T, D: Any + Send + Sync> Request<'_, T, D> {
-    async fn run(self) -> Result<T, Error<RequestError>> {
-        let Request {
-            cluster,
-            collection,
-            command,
-            decode,
-            timeout,
-            strategy,
-            retried_status,
-            call_log,
-            data,
-        } = self;
-        let sender = Sender { cluster, collection, command, retried_status };
-        let place = RetrySlot { cluster, taken: AtomicBool::new(false) };
-        let mut request = cluster
-            .options
-            .orchestrator
-            .request(sender.command.operation, timeout)
-            .label(label(&sender.command.key))
-            .data(data);
-        if let Some(strategy) = strategy {
-            request = request.sharing(strategy);
+impl<'a, T, D: Any + Send + Sync> Request<'a, T, D> {
+    // Not an `async fn`: its future would have each argument twice.
+    #[allow(clippy::manual_async_fn)]
+    fn run(self) -> impl Future<Output = Result<T, Error<RequestError>>> + use<'a, T, D> {
+        async move {
+            let (sender, decode) = (&self.sender, self.decode);
+            let place = &RetrySlot { cluster: sender.cluster, taken: AtomicBool::new(false) };
+            let is_sent = &AtomicBool::new(true);
+            let mut pinned = pin!(None);
+            let (mut start, mut first) = (None, None);
+            let orchestrator = &sender.cluster.options.orchestrator;
+            if self.call_log.is_none() && !orchestrator.observes_success() {
+                let now = Tokio.now();
+                let deadline = now.saturating_add(ns(self.timeout));
+                pinned.set(Some(sender.attempt(decode, place, is_sent, deadline)));
+                match StartedAttempt::run(pinned, &Tokio, deadline).await {
+                    Ok(value) => return Ok(value),
+                    Err(attempt) => (start, first) = (Some(now), Some(attempt)),
+                }
+            }
+            let mut request = orchestrator
+                .request(sender.command.operation, self.timeout)
+                .label(label(&sender.command.key))
+                .data(self.data);
+            if let Some(strategy) = self.strategy {
+                request = request.sharing(strategy);
+            }
+            if let Some(call_log) = self.call_log {
+                request = request.call_log(call_log);
+            }
+            let operation = |attempt: RequestAttempt| {
+                let first = first.take();
+                async move {
+                    if let Some(first) = first {
+                        return mirrored(first.resume(), is_sent, &attempt).await;
+                    }
+                    let deadline = Tokio.now().saturating_add(ns(attempt.remaining()));
+                    sender.attempt(decode, place, attempt.sent(), deadline).await
+                }
+            };
+            let context = request.context();
+            // In a box, so that a request that succeeds at once does not have its size.
+            Box::pin(request.run_call(context, start, operation)).await
         }
-        if let Some(call_log) = call_log {
-            request = request.call_log(call_log);
-        }
-        let (sender, place) = (&sender, &place);
-        let frame_of = |attempt: RequestAttempt| async move {
-            place.leave();
-            let result = sender.attempt(&attempt).await.and_then(|frame| {
-                decode(&frame).ok_or(RequestError::Protocol("its body has the wrong shape"))
-            });
-            result.map_err(|error| place.enter(error, sender.command.operation))
-        };
-        request.run(frame_of).await
     }
 
     /// Sends the request once, without the orchestrator: for measuring what that costs.
     #[doc(hidden)]
     pub async fn send_once(self) -> Result<T, RequestError> {
-        let Request { cluster, collection, command, decode, retried_status, .. } = self;
-        let sender = Sender { cluster, collection, command, retried_status };
-        let frame = sender.send(&mut Unmarked).await?;
-        decode(&frame).ok_or(RequestError::Protocol("its body has the wrong shape"))
+        self.sender.send_decoded(self.decode, &AtomicBool::new(true), NEVER).await
     }
+}
+
+/// Runs an attempt that started before the request had a context, and copies to the context whether the
+/// attempt was sent.
+async fn mirrored<F: Future>(
+    future: F,
+    is_sent: &AtomicBool,
+    attempt: &RequestAttempt,
+) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        let result = future.as_mut().poll(cx);
+        attempt.sent().store(is_sent.load(Ordering::Relaxed), Ordering::Relaxed);
+        result
+    })
+    .await
 }
 
 impl<'a, T: Send + 'a, D: Any + Send + Sync> IntoFuture for Request<'a, T, D> {
@@ -273,8 +270,8 @@ impl<'a, T: Send + 'a, D: Any + Send + Sync> IntoFuture for Request<'a, T, D> {
 impl<T, D> fmt::Debug for Request<'_, T, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
-            .field("operation", &self.command.operation)
-            .field("key", &self.command.key)
+            .field("operation", &self.sender.command.operation)
+            .field("key", &self.sender.command.key)
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
@@ -317,30 +314,6 @@ impl Drop for RetrySlot<'_> {
     }
 }
 
-/// Learns whether a request was sent, for the kind of a timeout.
-trait Marks {
-    fn unsent(&mut self);
-    fn sent(&mut self);
-}
-
-impl Marks for &RequestAttempt {
-    fn unsent(&mut self) {
-        self.mark_unsent();
-    }
-
-    fn sent(&mut self) {
-        self.mark_sent();
-    }
-}
-
-struct Unmarked;
-
-impl Marks for Unmarked {
-    fn unsent(&mut self) {}
-
-    fn sent(&mut self) {}
-}
-
 /// Sends the attempts of a request.
 struct Sender<'a> {
     cluster: &'a Arc<Cluster>,
@@ -350,21 +323,35 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    async fn attempt(&self, mut attempt: &RequestAttempt) -> Result<ResponseFrame, RequestError> {
-        let deadline = Instant::now().checked_add(attempt.remaining());
-        self.send_until(&mut attempt, deadline).await
-    }
-
-    async fn send(&self, marks: &mut impl Marks) -> Result<ResponseFrame, RequestError> {
-        self.send_until(marks, None).await
-    }
-
-    async fn send_until(
+    /// Makes an attempt. `is_sent` learns whether the request was sent, for the kind of a timeout.
+    async fn attempt<T>(
         &self,
-        marks: &mut impl Marks,
-        deadline: Option<Instant>,
+        decode: Decode<T>,
+        place: &RetrySlot<'_>,
+        is_sent: &AtomicBool,
+        deadline: Ns,
+    ) -> Result<T, RequestError> {
+        place.leave();
+        let result = self.send_decoded(decode, is_sent, deadline).await;
+        result.map_err(|error| place.enter(error, self.command.operation))
+    }
+
+    async fn send_decoded<T>(
+        &self,
+        decode: Decode<T>,
+        is_sent: &AtomicBool,
+        deadline: Ns,
+    ) -> Result<T, RequestError> {
+        let frame = self.send(is_sent, deadline).await?;
+        decode(&frame).ok_or(RequestError::Protocol("its body has the wrong shape"))
+    }
+
+    async fn send(
+        &self,
+        is_sent: &AtomicBool,
+        deadline: Ns,
     ) -> Result<ResponseFrame, RequestError> {
-        marks.unsent();
+        is_sent.store(false, Ordering::Relaxed);
         let command = &self.command;
         let not_sent = |reason| self.cluster.not_sent(reason, &self.collection);
         let Destination { endpoint, vbucket } =
@@ -395,7 +382,7 @@ impl Sender<'_> {
             other => other,
         })?;
         // A request in the queue counts as sent: it can be written at any time.
-        marks.sent();
+        is_sent.store(true, Ordering::Relaxed);
         let received = pending.receive().await;
         watched.report(&received);
         let frame = received?;
@@ -425,7 +412,7 @@ impl Sender<'_> {
 /// Reports to the circuit breaker, also if the request is dropped at its timeout.
 struct WatchedAdmission {
     admission: Option<Admission>,
-    deadline: Option<Instant>,
+    deadline: Ns,
 }
 
 impl WatchedAdmission {
@@ -440,9 +427,8 @@ impl WatchedAdmission {
 
 impl Drop for WatchedAdmission {
     fn drop(&mut self) {
-        let timed_out = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if let Some(admission) = self.admission.take()
-            && timed_out
+            && Tokio.now() >= self.deadline
         {
             admission.failed();
         }

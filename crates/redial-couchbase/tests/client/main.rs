@@ -5,6 +5,7 @@
 mod breaker;
 mod common;
 mod connections;
+mod first_attempt;
 mod limits;
 mod operations;
 mod reasons;

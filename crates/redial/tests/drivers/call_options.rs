@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use redial::throttle::Bucket;
 use redial::{
-    AttemptEnd, CallLog, Directive, Event, EventContext, Failure, Hedged, Policy, Reason, Stage,
-    StopReason, Throttle, ms,
+    AttemptEnd, CallLog, Directive, Event, EventContext, Failure, Hedged, Policy, Reason, Sleeper,
+    Stage, StopReason, Throttle, Tokio, ms,
     rules::Rules,
     s,
     strategy::{Decision, Request},
@@ -612,4 +612,43 @@ fn attempt_timeout_of_a_blocking_call_only_shortens_remaining() {
     let policy = free(3);
     let own = policy.retry_with(overruns).when(|_| true).attempt_timeout(timeout);
     assert_eq!(own.call().ok(), Some(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn started_at_begins_the_call_at_an_earlier_time() {
+    let policy = Policy::constant(ms(10)).attempts(3).deadline(ms(50));
+    let policy = policy.throttle(Throttle::none()).build();
+    // The caller starts the first attempt, which takes 5 ms. The call begins after 3 ms.
+    let (mut call_log, start) = (CallLog::new(), Tokio.now());
+    let mut first = Box::pin(fails());
+    assert!(tokio::time::timeout(ms(3), &mut first).await.is_err());
+    let mut first = Some(first);
+    let call = policy.retry(|| {
+        let first = first.take();
+        async {
+            match first {
+                Some(first) => first.await,
+                None => fails().await,
+            }
+        }
+    });
+    let call = call.when(|_| true).call_log(&mut call_log).started_at(start);
+    let error = call.await.expect_err("always busy");
+    assert_eq!((error.attempts(), error.elapsed()), (3, ms(35)));
+    let times: Vec<_> = call_log
+        .events()
+        .iter()
+        .map(|(at, event)| ((at - start) / 1_000_000, event.to_string()))
+        .filter(|(_, text)| text.contains("started"))
+        .collect();
+    let text = |number: u32| format!("attempt {number} started");
+    assert_eq!(times[1..], [(0, text(1)), (15, text(2)), (30, text(3))]);
+    assert_eq!(times[0].0, 0, "the call");
+    // An attempt that outlasts the deadline ends the call at its deadline.
+    let start = Tokio.now();
+    tokio::time::sleep(ms(50)).await;
+    let call = policy.retry(std::future::pending::<Result<(), &str>>).when(|_| true);
+    let error = call.started_at(start).await.expect_err("it hangs");
+    let end = (error.stop_reason(), error.attempts(), error.elapsed());
+    assert_eq!(end, (StopReason::Deadline, 1, ms(50)));
 }
