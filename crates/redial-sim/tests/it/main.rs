@@ -2,6 +2,7 @@
 
 mod common;
 mod contention;
+mod deadline_propagation;
 mod files;
 mod independent_failures;
 mod layers;
