@@ -8,6 +8,7 @@ mod independent_failures;
 mod layers;
 mod metastability;
 mod overload;
+mod recovery;
 mod scenarios;
 mod tail_latency;
 mod throttles;
