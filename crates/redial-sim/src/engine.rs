@@ -259,6 +259,17 @@ impl<'a> Engine<'a> {
         self.next_arrival = self.now.saturating_add(after);
     }
 
+    /// Changes the wait for the next arrival in proportion to the rate of calls. At another rate, what is
+    /// left of an exponential wait is exponential, too.
+    fn reschedule_arrival(&mut self, load_before: f64) {
+        if load_before <= 0.0 || self.load <= 0.0 || self.next_arrival == NEVER {
+            self.schedule_arrival();
+            return;
+        }
+        let left = (self.next_arrival - self.now) as f64 * (load_before / self.load);
+        self.next_arrival = self.now.saturating_add(left as Ns);
+    }
+
     /// Runs to the end, or until `watch` stops it. It is called at the end of each interval, and after
     /// [`EVENTS_UNWATCHED`], with the share that is done.
     pub(crate) fn run(mut self, watch: &dyn Fn(f64) -> ControlFlow<()>) -> Result<Metrics, Error> {
@@ -367,8 +378,7 @@ impl<'a> Engine<'a> {
     /// Applies the disturbances that are active now.
     fn apply_disturbances(&mut self) {
         let now = duration(self.now);
-        let was_zero = self.load <= 0.0;
-        self.load = 1.0;
+        let load_before = std::mem::replace(&mut self.load, 1.0);
         for service in &mut self.services {
             service.condition = Condition::NORMAL;
         }
@@ -387,8 +397,8 @@ impl<'a> Engine<'a> {
                 Effect::Load { factor } => self.load *= factor,
             }
         }
-        if was_zero && self.arrival_every > 0.0 {
-            self.schedule_arrival();
+        if self.arrival_every > 0.0 && self.load != load_before {
+            self.reschedule_arrival(load_before);
         }
         for service in 0..self.services.len() {
             self.resume(service);

@@ -3,6 +3,7 @@
 mod common;
 mod contention;
 mod deadline_propagation;
+mod disturbances;
 mod files;
 mod independent_failures;
 mod layers;
