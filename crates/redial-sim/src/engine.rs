@@ -391,7 +391,7 @@ impl<'a> Engine<'a> {
                 Effect::Refuse { service } => self.services[service].condition.refusing = true,
                 Effect::Fail { service, rate } => {
                     let fail = &mut self.services[service].condition.fail;
-                    *fail = 1.0 - (1.0 - *fail) * (1.0 - rate);
+                    *fail = either(*fail, rate);
                 }
                 Effect::Slow { service, factor } => self.services[service].condition.slow *= factor,
                 Effect::Load { factor } => self.load *= factor,
@@ -428,6 +428,11 @@ impl<'a> Engine<'a> {
             Error::TooManyAttempts { at }
         });
     }
+}
+
+/// The probability of one of two independent events, or both.
+fn either(a: f64, b: f64) -> f64 {
+    1.0 - (1.0 - a) * (1.0 - b)
 }
 
 /// The services and their servers, before the run.

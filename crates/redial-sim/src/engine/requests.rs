@@ -4,7 +4,7 @@ use redial_core::{NEVER, Ns, Start, StopReason};
 use slab::Slab;
 
 use super::state::{CallState, FullCall, Machine, NONE, Request, RequestResult};
-use super::{Engine, Kind};
+use super::{Engine, Kind, either};
 
 impl Engine<'_> {
     /// Sends the request of an attempt.
@@ -144,7 +144,7 @@ impl Engine<'_> {
         }
         self.metrics.services[service].wasted += u64::from(call == NONE);
         let state = &self.services[service];
-        let fails = state.failure_rate.max(state.condition.fail);
+        let fails = either(state.failure_rate, state.condition.fail);
         let (fan_out, propagates) = (state.fan_out, state.propagates);
         if fails > 0.0 && self.streams.service.draw() < fails {
             self.respond(id, RequestResult::Failed);

@@ -36,3 +36,13 @@ fn load_factor_applies_during_the_disturbance_only() {
         assert_eq!(poisson.recovered_after_seconds, Some(0.0), "{factor}: {}", poisson.verdict);
     }
 }
+
+#[test]
+fn fail_effect_adds_to_the_failure_rate_of_the_service() {
+    let mut simulation =
+        disturbed(Load::Even { calls_per_second: 2000.0 }, Effect::Fail { service: 0, rate: 0.5 });
+    simulation.services[0].failure_rate = 0.5;
+    let report = run(simulation, attempts(1));
+    let failed: f64 = report.series[20..30].iter().map(|point| point.failed_per_second).sum();
+    near(failed / calls(&report, 20, 30), 0.75, 0.02);
+}
