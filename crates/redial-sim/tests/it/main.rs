@@ -9,6 +9,7 @@ mod independent_failures;
 mod layers;
 mod metastability;
 mod overload;
+mod plans;
 mod recovery;
 mod scenarios;
 mod tail_latency;
