@@ -2,7 +2,6 @@
 //! (docs/simulation.md).
 
 mod gallery;
-mod progress;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -12,6 +11,7 @@ use redial_sim::file::{self, Format};
 use redial_sim::{Error, Load, Report, Simulation, chart, scenarios};
 
 use crate::output::{self, OK, PROBLEMS, Pictures, UNREADABLE};
+use crate::progress;
 
 pub use gallery::gallery;
 

@@ -9,9 +9,19 @@ use crate::temporary::Temporary;
 
 /// The exit code, the standard output and the standard error.
 fn redial(arguments: &[&str]) -> (Option<i32>, String, String) {
+    redial_with(arguments, &[])
+}
+
+/// The same, with variables of the environment.
+fn redial_with(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redial"));
-    let Output { status, stdout, stderr } =
-        command.args(arguments).env("COLUMNS", "80").output().expect("it runs");
+    command
+        .args(arguments)
+        .env("COLUMNS", "80")
+        .env_remove("NO_COLOR")
+        .env_remove("CLICOLOR_FORCE");
+    command.envs(environment.iter().copied());
+    let Output { status, stdout, stderr } = command.output().expect("it runs");
     let text = |bytes| String::from_utf8(bytes).expect("it is text");
     (status.code(), text(stdout), text(stderr))
 }
@@ -211,6 +221,21 @@ fn plan_of_two_policies_is_side_by_side() {
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert_eq!(out.matches("gives up").count(), 2, "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+}
+
+#[test]
+fn plan_names_files_with_the_same_name_by_path() {
+    let folder = std::env::temp_dir().join(format!("redial-plan-{}", std::process::id()));
+    let paths = ["old/policy.json", "new/policy.json", "other.json"].map(|name| folder.join(name));
+    for path in &paths {
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, "{}").expect("a file");
+    }
+    let [old, new, other] = paths.map(|path| path.to_string_lossy().into_owned());
+    let plans = json(&["plan", &old, &new, &other, "--json"]);
+    let names: Vec<_> = (0..3).map(|index| plans["plans"][index]["name"].as_str()).collect();
+    assert_eq!(names, [Some(old.as_str()), Some(new.as_str()), Some("other")]);
+    std::fs::remove_dir_all(folder).expect("it was there");
 }
 
 #[test]
