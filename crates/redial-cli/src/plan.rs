@@ -9,7 +9,7 @@ use redial_sim::file::{self, Format};
 use redial_sim::plan::{Assumptions, PolicyPlan, plan_watched};
 use redial_sim::{CallPolicy, Distribution, chart};
 
-use crate::output::{self, OK, PROBLEMS, Pictures, UNREADABLE};
+use crate::output::{self, PROBLEMS, Pictures, UNREADABLE};
 use crate::progress;
 
 /// The largest number of policies side by side.
@@ -68,15 +68,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
     let json = serde_json::to_string(&report(&plans)).map_err(io::Error::other)?;
     let text = |style| chart::plan_text(&plans, style);
     let svg = chart::plan_svg(&plans);
-    if let Err(error) = arguments.pictures.write("redial plan", &svg, &text, &json) {
-        return output::fail(err, UNREADABLE, &error);
-    }
-    if arguments.pictures.json {
-        writeln!(out, "{json}")?;
-    } else {
-        write!(out, "{}", text(output::style()))?;
-    }
-    Ok(OK)
+    arguments.pictures.show("redial plan", &svg, &text, &json, out, err)
 }
 
 /// What `--json` prints.

@@ -142,15 +142,7 @@ fn show(
     let json = serde_json::to_string(report).map_err(io::Error::other)?;
     let text = |style| chart::report_text(report, style);
     let svg = chart::report_svg(report);
-    if let Err(error) = arguments.pictures.write(&report.name, &svg, &text, &json) {
-        return output::fail(err, UNREADABLE, &error);
-    }
-    if arguments.pictures.json {
-        writeln!(out, "{json}")?;
-    } else {
-        write!(out, "{}", text(output::style()))?;
-    }
-    Ok(OK)
+    arguments.pictures.show(&report.name, &svg, &text, &json, out, err)
 }
 
 /// Runs several seeds or loads, and shows one line per policy and load.

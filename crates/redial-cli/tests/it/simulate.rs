@@ -86,6 +86,50 @@ fn simulate_text_fits_the_terminal_and_has_no_colour_in_a_pipe() {
 }
 
 #[test]
+fn simulate_text_uses_the_width_of_the_terminal() {
+    let file = Temporary::new("{}");
+    for (arguments, plots) in [(["simulate", "metastability"], 5), (["plan", file.path()], 2)] {
+        for columns in [80, 200] {
+            let (code, out, err) =
+                redial_with(&arguments, &[("COLUMNS", columns.to_string().as_str())]);
+            assert_eq!((code, err.as_str()), (Some(0), ""));
+            let longest = out.lines().map(|line| line.chars().count()).max();
+            // A column is left, and the curves of a plan have 100 columns at most.
+            let expected = if arguments[0] == "plan" { columns.min(100) } else { columns };
+            let axes = out.lines().filter(|line| line.contains('└'));
+            let axes: Vec<usize> = axes.map(|line| line.chars().count()).collect();
+            assert_eq!(axes, vec![expected - 1; plots], "{out}");
+            assert!(longest <= Some(columns), "{out}");
+        }
+    }
+}
+
+#[test]
+fn simulate_and_plan_follow_the_variables_for_colour() {
+    let file = Temporary::new("{}");
+    for arguments in [["simulate", "layers"], ["plan", file.path()]] {
+        let is_coloured = |environment: &[(&str, &str)]| {
+            redial_with(&arguments, environment).1.contains("\u{1b}[")
+        };
+        assert!(!is_coloured(&[]), "standard output is a pipe");
+        assert!(is_coloured(&[("CLICOLOR_FORCE", "1")]));
+        assert!(!is_coloured(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]));
+    }
+}
+
+#[test]
+fn simulate_picture_goes_to_standard_output() {
+    let file = Temporary::new(SIMULATION);
+    let (code, out, err) = redial(&["simulate", file.path(), "--svg", "-"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.starts_with("<svg") && out.ends_with("</svg>\n"), "{out}");
+    assert!(!std::path::Path::new("-").exists());
+    let (code, out, err) = redial(&["simulate", file.path(), "--svg", "-", "--json"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.contains("name a file for the others"), "{err}");
+}
+
+#[test]
 fn simulate_file_runs_and_writes_pictures() {
     let (file, svg, html) = (Temporary::new(SIMULATION), Temporary::new(""), Temporary::new(""));
     let (code, out, err) =
@@ -236,6 +280,27 @@ fn plan_names_files_with_the_same_name_by_path() {
     let names: Vec<_> = (0..3).map(|index| plans["plans"][index]["name"].as_str()).collect();
     assert_eq!(names, [Some(old.as_str()), Some(new.as_str()), Some("other")]);
     std::fs::remove_dir_all(folder).expect("it was there");
+}
+
+#[test]
+fn plan_writes_pictures() {
+    let file = Temporary::new(r#"{ "attempts": 3, "deadline": "2s" }"#);
+    let (png, html) = (Temporary::new(""), Temporary::new(""));
+    let (code, out, err) =
+        redial(&["plan", file.path(), "--html", html.path(), "--png", png.path()]);
+    assert!(out.contains("gives up") || err.contains("no font is installed"), "{out}{err}");
+    let page = std::fs::read_to_string(html.path()).expect("a file");
+    let image = std::fs::read(png.path()).expect("a file");
+    match code {
+        Some(0) => assert!(image.starts_with(b"\x89PNG")),
+        // A system without fonts cannot write the labels.
+        _ => assert!(err.contains("no font is installed") && image.is_empty(), "{err}"),
+    }
+    if code == Some(0) {
+        assert!(page.starts_with("<!doctype html>") && page.contains("<svg"));
+        assert!(!page.contains("<script") && !page.contains("src="), "no request, no script");
+        assert!(page.contains("worst_case") && page.contains("gives up"), "JSON and text");
+    }
 }
 
 #[test]
