@@ -213,6 +213,11 @@ impl<'a> Engine<'a> {
             same_time: 0,
             failure: None,
         };
+        // The servers of a service are the callers of the next one.
+        let callers = engine.metrics.services.iter_mut().zip(engine.hops.iter().skip(1));
+        for (counts, _) in callers.filter(|(_, hop)| !matches!(hop.buckets, Buckets::None)) {
+            counts.tokens = vec![None; counts.offered.len()];
+        }
         engine.schedule();
         engine
     }
@@ -297,6 +302,7 @@ impl<'a> Engine<'a> {
                 break;
             }
         }
+        self.metrics.end_interval();
         Ok(self.metrics)
     }
 
@@ -369,8 +375,14 @@ impl<'a> Engine<'a> {
             let servers = &self.servers[service.first as usize..][..service.servers as usize];
             counts.queued[*current] = servers.iter().map(|it| it.waiting.len() as u64).sum();
         }
+        for (counts, hop) in services.iter_mut().zip(self.hops.iter().skip(1)) {
+            if let Some(tokens) = counts.tokens.get_mut(*current) {
+                *tokens = hop.buckets.tokens(self.now);
+            }
+        }
         if *current + 1 < intervals.len() {
-            *current += 1;
+            self.metrics.end_interval();
+            self.metrics.current += 1;
             self.queue.push(self.now.saturating_add(self.interval), Kind::Tick.of(0));
         }
     }

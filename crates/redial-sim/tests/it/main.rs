@@ -12,5 +12,6 @@ mod overload;
 mod plans;
 mod recovery;
 mod scenarios;
+mod series;
 mod tail_latency;
 mod throttles;
