@@ -26,6 +26,7 @@ mod output;
 pub mod plan;
 pub mod policy_file;
 pub mod presets;
+mod progress;
 pub mod replay;
 pub mod run;
 pub mod scenarios;

@@ -1,10 +1,12 @@
 //! What `redial simulate` and `redial plan` share: input files, pictures, and the terminal.
 
 use std::fs::{self, File};
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 
 use redial_sim::chart::{self, Style};
 use redial_sim::file::FILE_MAX;
+
+use crate::color;
 
 /// Exit codes: success, problems in the content of a file, and a file that cannot be read or written, or
 /// wrong usage.
@@ -18,7 +20,8 @@ pub struct Pictures {
     /// Print JSON instead of text.
     #[arg(long)]
     pub json: bool,
-    /// Write the picture as SVG, which follows the light or dark theme of its page.
+    /// Write the picture as SVG, which follows the light or dark theme of its page. `-` is standard output,
+    /// in place of the text.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<String>,
     /// Write the picture as PNG. It needs a font of the system.
@@ -30,30 +33,54 @@ pub struct Pictures {
 }
 
 impl Pictures {
-    /// Writes the files that were asked for; the error has the name of the file.
-    pub(crate) fn write(
+    /// Writes the files that were asked for, and the text or the JSON to standard output, unless a picture
+    /// goes there. Returns the exit code.
+    pub(crate) fn show(
         &self,
         title: &str,
         svg: &str,
         text: &dyn Fn(Style) -> String,
         json: &str,
-    ) -> Result<(), String> {
-        let save = |path: &str, bytes: &[u8]| {
-            fs::write(path, bytes).map_err(|error| format!("{path}: cannot be written: {error}"))
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> io::Result<u8> {
+        let files = [&self.svg, &self.png, &self.html].into_iter().flatten();
+        let to_output = files.filter(|path| *path == "-").count();
+        if to_output + usize::from(self.json) > 1 && to_output > 0 {
+            let text = "only one of --json, --svg, --png and --html can be on standard output; \
+                        name a file for the others";
+            return fail(err, UNREADABLE, text);
+        }
+        let mut save = |path: &str, bytes: &[u8]| match path {
+            "-" => out.write_all(bytes).map(|()| None),
+            _ => Ok(fs::write(path, bytes).err().map(|error| cannot_write(path, &error))),
         };
+        let mut problem = None;
         if let Some(path) = &self.svg {
-            save(path, svg.as_bytes())?;
+            problem = save(path, svg.as_bytes())?;
         }
-        if let Some(path) = &self.png {
-            let png = chart::png(svg).map_err(|error| format!("{path}: {error}"))?;
-            save(path, &png)?;
+        if let (Some(path), None) = (&self.png, &problem) {
+            problem = match chart::png(svg) {
+                Ok(png) => save(path, &png)?,
+                Err(error) => Some(format!("{path}: {error}")),
+            };
         }
-        if let Some(path) = &self.html {
+        if let (Some(path), None) = (&self.html, &problem) {
             let page = chart::page(title, &[svg.to_owned()], &text(Style::plain(100)), json);
-            save(path, page.as_bytes())?;
+            problem = save(path, page.as_bytes())?;
         }
-        Ok(())
+        match problem {
+            Some(problem) => return fail(err, UNREADABLE, &problem),
+            None if to_output > 0 => {}
+            None if self.json => writeln!(out, "{json}")?,
+            None => write!(out, "{}", text(style()))?,
+        }
+        Ok(OK)
     }
+}
+
+fn cannot_write(path: &str, error: &io::Error) -> String {
+    format!("{path}: cannot be written: {error}")
 }
 
 /// The text of a file, or of standard input for `-`.
@@ -80,15 +107,13 @@ pub(crate) fn fail(err: &mut dyn Write, code: u8, text: &str) -> io::Result<u8> 
     Ok(code)
 }
 
-/// The width of the terminal, and colours if the output is a terminal and `NO_COLOR` is not set.
+/// The width of the terminal, and colours as [`color::is_on`] says.
 pub(crate) fn style() -> Style {
     let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     let stated = || std::env::var("COLUMNS").ok()?.parse().ok();
     let columns = terminal.or_else(stated).unwrap_or(80);
-    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    if io::stdout().is_terminal() && !no_colour {
-        Style::coloured(columns)
-    } else {
-        Style::plain(columns)
+    match color::is_on(&io::stdout()) {
+        true => Style::coloured(columns),
+        false => Style::plain(columns),
     }
 }

@@ -1,14 +1,16 @@
 //! `redial plan`: what a policy will do before it ships (docs/simulation.md).
 
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use redial_service_config::ServiceConfig;
 use redial_sim::file::{self, Format};
-use redial_sim::plan::{Assumptions, PolicyPlan, plan};
+use redial_sim::plan::{Assumptions, PolicyPlan, plan_watched};
 use redial_sim::{CallPolicy, Distribution, chart};
 
-use crate::output::{self, OK, PROBLEMS, Pictures, UNREADABLE};
+use crate::output::{self, PROBLEMS, Pictures, UNREADABLE};
+use crate::progress;
 
 /// The largest number of policies side by side.
 pub const FILES_MAX: usize = 5;
@@ -58,22 +60,15 @@ type Failure = (u8, String);
 /// # Errors
 /// The output cannot be written.
 pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    let plans = match plans(arguments) {
-        Ok(plans) => plans,
-        Err((code, text)) => return output::fail(err, code, &text),
+    let plans = match progress::with_bar(|progress| Ok(plans(arguments, progress))) {
+        Ok(Ok(plans)) => plans,
+        Ok(Err((code, text))) => return output::fail(err, code, &text),
+        Err(error) => return output::fail(err, PROBLEMS, &error.to_string()),
     };
     let json = serde_json::to_string(&report(&plans)).map_err(io::Error::other)?;
     let text = |style| chart::plan_text(&plans, style);
     let svg = chart::plan_svg(&plans);
-    if let Err(error) = arguments.pictures.write("redial plan", &svg, &text, &json) {
-        return output::fail(err, UNREADABLE, &error);
-    }
-    if arguments.pictures.json {
-        writeln!(out, "{json}")?;
-    } else {
-        write!(out, "{}", text(output::style()))?;
-    }
-    Ok(OK)
+    arguments.pictures.show("redial plan", &svg, &text, &json, out, err)
 }
 
 /// What `--json` prints.
@@ -81,20 +76,33 @@ pub(crate) fn report(plans: &[PolicyPlan]) -> serde_json::Value {
     serde_json::json!({ "plans": plans })
 }
 
-fn plans(arguments: &Arguments) -> Result<Vec<PolicyPlan>, Failure> {
+fn plans(
+    arguments: &Arguments,
+    progress: &(dyn Fn(f64) + Sync),
+) -> Result<Vec<PolicyPlan>, Failure> {
     let mut assumptions = Assumptions::default();
     (assumptions.failure_rate, assumptions.seed) = (arguments.failure_rate, arguments.seed);
     if let Some(text) = &arguments.latency {
         assumptions.latency = latency(text)?;
     }
     let mut plans = Vec::new();
-    for path in &arguments.files {
+    for (index, (path, name)) in arguments.files.iter().zip(names(&arguments.files)).enumerate() {
         let text = output::read(path).map_err(|error| (UNREADABLE, error))?;
         let policy = policy(path, &text, arguments.method.as_deref())?;
-        let plan = plan(&name(path), &policy, &assumptions);
+        let plan = plan_watched(&name, &policy, &assumptions, &|share| {
+            progress((index as f64 + share) / arguments.files.len() as f64);
+            ControlFlow::Continue(())
+        });
         plans.push(plan.map_err(|error| (PROBLEMS, format!("{path}: {error}")))?);
     }
     Ok(plans)
+}
+
+/// The names of the policies: those of their files, or the paths of files with the same name.
+fn names(paths: &[String]) -> Vec<String> {
+    let shared = |name: &str| paths.iter().filter(|path| self::name(path) == name).count() > 1;
+    let of = |path: &String| Some(name(path)).filter(|name| !shared(name));
+    paths.iter().map(|path| of(path).unwrap_or_else(|| path.clone())).collect()
 }
 
 /// The name of a policy: that of its file.

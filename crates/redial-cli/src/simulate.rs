@@ -2,7 +2,6 @@
 //! (docs/simulation.md).
 
 mod gallery;
-mod progress;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -12,6 +11,7 @@ use redial_sim::file::{self, Format};
 use redial_sim::{Error, Load, Report, Simulation, chart, scenarios};
 
 use crate::output::{self, OK, PROBLEMS, Pictures, UNREADABLE};
+use crate::progress;
 
 pub use gallery::gallery;
 
@@ -142,15 +142,7 @@ fn show(
     let json = serde_json::to_string(report).map_err(io::Error::other)?;
     let text = |style| chart::report_text(report, style);
     let svg = chart::report_svg(report);
-    if let Err(error) = arguments.pictures.write(&report.name, &svg, &text, &json) {
-        return output::fail(err, UNREADABLE, &error);
-    }
-    if arguments.pictures.json {
-        writeln!(out, "{json}")?;
-    } else {
-        write!(out, "{}", text(output::style()))?;
-    }
-    Ok(OK)
+    arguments.pictures.show(&report.name, &svg, &text, &json, out, err)
 }
 
 /// Runs several seeds or loads, and shows one line per policy and load.

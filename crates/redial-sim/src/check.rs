@@ -31,7 +31,7 @@ impl Simulation {
         problems.names(self);
         for (index, disturbance) in self.disturbances.iter().enumerate() {
             let path = format!("disturbances[{index}]");
-            problems.effect(&path, &disturbance.effect, self.services.len());
+            problems.effect(&path, &disturbance.effect, self);
             if disturbance.at >= self.duration {
                 problems.add(format!("{path}.at"), "it starts after the end; lengthen the run");
             }
@@ -182,7 +182,7 @@ impl Problems {
         }
     }
 
-    fn effect(&mut self, path: &str, effect: &Effect, services: usize) {
+    fn effect(&mut self, path: &str, effect: &Effect, simulation: &Simulation) {
         let service = match effect {
             Effect::Stall { service } | Effect::Refuse { service } => *service,
             Effect::Fail { service, rate } => {
@@ -194,11 +194,17 @@ impl Problems {
                 *service
             }
             Effect::Load { factor } => {
-                self.within(&format!("{path}.load"), *factor, 0.0, 1e6);
+                let path = format!("{path}.load");
+                self.within(&path, *factor, 0.0, 1e6);
+                if let Load::Burst { .. } | Load::Closed { .. } = simulation.clients.load {
+                    let text = "these clients have no rate of calls to multiply; write \
+                                clients.calls_per_second, or an effect on a service";
+                    self.add(path, text);
+                }
                 return;
             }
         };
-        if service >= services {
+        if service >= simulation.services.len() {
             self.add(format!("{path}.service"), "there is no such service");
         }
     }

@@ -213,6 +213,11 @@ impl<'a> Engine<'a> {
             same_time: 0,
             failure: None,
         };
+        // The servers of a service are the callers of the next one.
+        let callers = engine.metrics.services.iter_mut().zip(engine.hops.iter().skip(1));
+        for (counts, _) in callers.filter(|(_, hop)| !matches!(hop.buckets, Buckets::None)) {
+            counts.tokens = vec![None; counts.offered.len()];
+        }
         engine.schedule();
         engine
     }
@@ -259,6 +264,17 @@ impl<'a> Engine<'a> {
         self.next_arrival = self.now.saturating_add(after);
     }
 
+    /// Changes the wait for the next arrival in proportion to the rate of calls. At another rate, what is
+    /// left of an exponential wait is exponential, too.
+    fn reschedule_arrival(&mut self, load_before: f64) {
+        if load_before <= 0.0 || self.load <= 0.0 || self.next_arrival == NEVER {
+            self.schedule_arrival();
+            return;
+        }
+        let left = (self.next_arrival - self.now) as f64 * (load_before / self.load);
+        self.next_arrival = self.now.saturating_add(left as Ns);
+    }
+
     /// Runs to the end, or until `watch` stops it. It is called at the end of each interval, and after
     /// [`EVENTS_UNWATCHED`], with the share that is done.
     pub(crate) fn run(mut self, watch: &dyn Fn(f64) -> ControlFlow<()>) -> Result<Metrics, Error> {
@@ -286,6 +302,7 @@ impl<'a> Engine<'a> {
                 break;
             }
         }
+        self.metrics.end_interval();
         Ok(self.metrics)
     }
 
@@ -358,8 +375,14 @@ impl<'a> Engine<'a> {
             let servers = &self.servers[service.first as usize..][..service.servers as usize];
             counts.queued[*current] = servers.iter().map(|it| it.waiting.len() as u64).sum();
         }
+        for (counts, hop) in services.iter_mut().zip(self.hops.iter().skip(1)) {
+            if let Some(tokens) = counts.tokens.get_mut(*current) {
+                *tokens = hop.buckets.tokens(self.now);
+            }
+        }
         if *current + 1 < intervals.len() {
-            *current += 1;
+            self.metrics.end_interval();
+            self.metrics.current += 1;
             self.queue.push(self.now.saturating_add(self.interval), Kind::Tick.of(0));
         }
     }
@@ -367,8 +390,7 @@ impl<'a> Engine<'a> {
     /// Applies the disturbances that are active now.
     fn apply_disturbances(&mut self) {
         let now = duration(self.now);
-        let was_zero = self.load <= 0.0;
-        self.load = 1.0;
+        let load_before = std::mem::replace(&mut self.load, 1.0);
         for service in &mut self.services {
             service.condition = Condition::NORMAL;
         }
@@ -381,14 +403,14 @@ impl<'a> Engine<'a> {
                 Effect::Refuse { service } => self.services[service].condition.refusing = true,
                 Effect::Fail { service, rate } => {
                     let fail = &mut self.services[service].condition.fail;
-                    *fail = 1.0 - (1.0 - *fail) * (1.0 - rate);
+                    *fail = either(*fail, rate);
                 }
                 Effect::Slow { service, factor } => self.services[service].condition.slow *= factor,
                 Effect::Load { factor } => self.load *= factor,
             }
         }
-        if was_zero && self.arrival_every > 0.0 {
-            self.schedule_arrival();
+        if self.arrival_every > 0.0 && self.load != load_before {
+            self.reschedule_arrival(load_before);
         }
         for service in 0..self.services.len() {
             self.resume(service);
@@ -418,6 +440,11 @@ impl<'a> Engine<'a> {
             Error::TooManyAttempts { at }
         });
     }
+}
+
+/// The probability of one of two independent events, or both.
+fn either(a: f64, b: f64) -> f64 {
+    1.0 - (1.0 - a) * (1.0 - b)
 }
 
 /// The services and their servers, before the run.

@@ -220,7 +220,8 @@ pub enum Effect {
         /// The index of the service.
         service: usize,
     },
-    /// A share of the requests to a service fails after the service time.
+    /// A share of the requests to a service fails after the service time, in addition to and
+    /// independent of [`Service::failure_rate`].
     Fail {
         /// The index of the service.
         service: usize,

@@ -33,6 +33,12 @@ pub const ATTEMPTS_SHOWN_MAX: usize = 20;
 
 /// Calls per point of a curve.
 const CALLS: u64 = 20_000;
+/// Fewer calls are made if they would need more attempts than this, but at least [`CALLS_MIN`].
+const ATTEMPTS: f64 = 2e6;
+const CALLS_MIN: u64 = 100;
+/// A run of a policy with more attempts per call than this ends [`REST`] after the start of the last call.
+const ATTEMPTS_UNWATCHED: u32 = 1000;
+const REST: Duration = Duration::from_secs(60);
 /// Calls per second of the simulated client.
 const CALLS_PER_SECOND: f64 = 100.0;
 /// The failure rates of the curves, in steps of a twentieth.
@@ -111,12 +117,12 @@ pub struct Window {
     pub earliest: Option<f64>,
     /// Attempts take the median latency, and the jitter is in the middle.
     pub typical: Option<f64>,
-    /// Attempts take the 99th percentile or time out, and the jitter is the longest. The deadline, for what
-    /// such a call does not reach.
+    /// Attempts take the 99th percentile, or the attempt timeout if there is one, and the jitter is the
+    /// longest. The deadline, for what such a call does not reach.
     pub latest: Option<f64>,
 }
 
-/// The most that one call can cost.
+/// The most that one call can cost if servers send no hints, which can make a backoff longer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WorstCase {
     /// Attempts; `None`: without a limit.
@@ -196,16 +202,32 @@ fn simulation(policy: &CallPolicy, on: &Assumptions, failure_rate: f64) -> Simul
     let mut simulation = Simulation::new("plan", crate::limits::DURATION_MAX);
     simulation.seed = on.seed;
     simulation.clients.load = Load::Even { calls_per_second: CALLS_PER_SECOND };
-    simulation.clients.calls_max = Some(CALLS);
+    let rules = policy.policy().rules();
+    let calls = calls(rules.attempts, failure_rate, policy.throttle());
+    simulation.clients.calls_max = Some(calls);
     let mut service = Service::new("server", on.latency.clone());
     service.failure_rate = failure_rate;
     // A policy without a limit would retry without end if everything fails.
-    if policy.policy().rules().attempts.is_none() {
-        simulation.duration = Duration::from_secs(260);
+    if rules.attempts.is_none_or(|attempts| attempts > ATTEMPTS_UNWATCHED) {
+        simulation.duration = Duration::from_secs_f64(calls as f64 / CALLS_PER_SECOND) + REST;
     }
     simulation.services.push(service);
     simulation.policies.push(Variant::new("policy", policy.clone()));
     simulation
+}
+
+/// The number of calls that show the load of a policy with bounded work. A throttle bounds it already.
+fn calls(attempts: Option<u32>, failure_rate: f64, throttle: &ThrottleSpec) -> u64 {
+    if *throttle != ThrottleSpec::None {
+        return CALLS;
+    }
+    let most = attempts.map_or(f64::INFINITY, f64::from);
+    // The sum of the first powers of the failure rate.
+    let mean = match failure_rate {
+        1.0 => most,
+        rate => (1.0 - rate.powf(most)) / (1.0 - rate),
+    };
+    ((ATTEMPTS / mean) as u64).clamp(CALLS_MIN, CALLS)
 }
 
 /// The times of a call whose attempts all fail.
@@ -236,7 +258,9 @@ fn timeline(name: &str, policy: &CallPolicy, latency: &Distribution) -> PolicyPl
     let (median, slow) = percentiles(latency);
     let slowest = match rules.attempt_timeout {
         Some(_) if rules.attempt_timeout_action == AttemptTimeoutAction::Retry => hangs(),
-        _ => fails.after(slow),
+        // The attempt fails just in time to be retried.
+        Some(timeout) => fails.after(timeout),
+        None => fails.after(slow),
     };
     let earliest = play(policy, 0.0, fails);
     let typical = play(policy, 0.5, fails.after(median));
@@ -305,9 +329,10 @@ fn summary(plan: &PolicyPlan) -> Vec<String> {
             last.amplification
         ));
     }
+    let worst = "worst case of one call, without server hints:";
     match (plan.worst_case.attempts, plan.worst_case.seconds) {
         (Some(attempts), Some(seconds)) => {
-            lines.push(format!("worst case of one call: {attempts} attempts in {seconds:.3} s"));
+            lines.push(format!("{worst} {attempts} attempts in {seconds:.3} s"));
         }
         (attempts, seconds) => {
             let attempts = attempts.map_or("attempts without a limit".to_owned(), |attempts| {
@@ -317,7 +342,7 @@ fn summary(plan: &PolicyPlan) -> Vec<String> {
                 Some(seconds) => format!("{seconds:.3} s"),
                 None => "no limit of time: add a deadline or an attempt timeout".to_owned(),
             };
-            lines.push(format!("worst case of one call: {attempts}, {time}"));
+            lines.push(format!("{worst} {attempts}, {time}"));
         }
     }
     if let (Some(deadline), Some(end)) = (plan.deadline_seconds, plan.gives_up_after_seconds.latest)

@@ -134,6 +134,9 @@ pub struct ServiceReport {
     pub offered_per_second: Vec<f64>,
     /// Requests that waited in its queues at the end of each interval.
     pub queued: Vec<u64>,
+    /// The mean tokens in the throttles of its servers, for their calls to the next service, at the end of
+    /// each interval; empty without a throttle.
+    pub tokens: Vec<Option<f64>>,
 }
 
 /// A point of the time series: the rates of one interval.
@@ -151,7 +154,13 @@ pub struct Point {
     pub failed_per_second: f64,
     /// Calls that the throttle refused to retry, per second.
     pub throttled_per_second: f64,
-    /// The mean tokens in the throttles of clients.
+    /// Requests that arrived at the last service, per call that a client started; `None` without calls.
+    pub amplification: Option<f64>,
+    /// The median latency of the calls that succeeded; `None` if none did.
+    pub p50_ms: Option<f64>,
+    /// The 99th percentile of the same.
+    pub p99_ms: Option<f64>,
+    /// The mean tokens in the throttles of clients, at the end of the interval.
     pub tokens: Option<f64>,
 }
 
@@ -233,15 +242,21 @@ fn service_report(name: &str, counts: &ServiceCounts, seconds: f64) -> ServiceRe
         wasted: counts.wasted,
         offered_per_second: counts.offered.iter().map(|&it| it as f64 / seconds).collect(),
         queued: counts.queued.clone(),
+        tokens: counts.tokens.clone(),
     }
 }
 
 fn series(metrics: &Metrics, seconds: f64) -> Vec<Point> {
     let last = metrics.services.last();
     let rate = |count: u64| count as f64 / seconds;
+    let offered = |index: usize| last.map_or(0, |service| service.offered[index]);
+    let millis = |us: u64| us as f64 / 1000.0;
     let point = |(index, interval): (usize, &crate::engine::Interval)| Point {
         at_seconds: index as f64 * seconds,
-        offered_per_second: rate(last.map_or(0, |service| service.offered[index])),
+        offered_per_second: rate(offered(index)),
+        amplification: (interval.calls > 0).then(|| offered(index) as f64 / interval.calls as f64),
+        p50_ms: interval.percentiles_us.map(|(p50, _)| millis(p50)),
+        p99_ms: interval.percentiles_us.map(|(_, p99)| millis(p99)),
         goodput_per_second: rate(interval.succeeded),
         calls_per_second: rate(interval.calls),
         failed_per_second: rate(interval.failed),

@@ -52,18 +52,10 @@ impl Simulation {
         if let Some(problem) = self.problems().into_iter().next() {
             return Err(problem);
         }
-        // The progress of all runs in thousandths.
-        const WHOLE: f64 = 1000.0;
-        let done = AtomicU64::new(0);
-        let total = WHOLE * self.policies.len() as f64;
+        let shares = Shares::new(self.policies.len());
         let run = |variant: &Variant| {
             let own = AtomicU64::new(0);
-            self.run_variant(variant, &|share| {
-                let now = (share * WHOLE) as u64;
-                let added = now - own.swap(now, Ordering::Relaxed);
-                let sum = done.fetch_add(added, Ordering::Relaxed) + added;
-                watch(sum as f64 / total)
-            })
+            self.run_variant(variant, &|share| watch(shares.add(&own, share)))
         };
         let policies: Result<Vec<_>, Error> = self.policies.par_iter().map(run).collect();
         let policies = policies?;
@@ -112,12 +104,40 @@ pub fn sweep(simulations: &[Simulation]) -> Result<Vec<Report>, Error> {
     sweep_watched(simulations, &|_| ControlFlow::Continue(()))
 }
 
-/// The same as [`sweep`], and `watch` can stop it. It receives the share of the run that asks.
+/// The same as [`sweep`], and `watch` can stop it.
 pub(crate) fn sweep_watched(
     simulations: &[Simulation],
     watch: &Watch<'_>,
 ) -> Result<Vec<Report>, Error> {
-    simulations.par_iter().map(|simulation| simulation.run_watched(watch)).collect()
+    let shares = Shares::new(simulations.len());
+    let run = |simulation: &Simulation| {
+        let own = AtomicU64::new(0);
+        simulation.run_watched(&|share| watch(shares.add(&own, share)))
+    };
+    simulations.par_iter().map(run).collect()
+}
+
+/// The progress of all runs.
+struct Shares {
+    /// The sum of the shares of the runs, in thousandths.
+    done: AtomicU64,
+    runs: usize,
+}
+
+impl Shares {
+    const WHOLE: f64 = 1000.0;
+
+    const fn new(runs: usize) -> Shares {
+        Shares { done: AtomicU64::new(0), runs }
+    }
+
+    /// The share of all runs that is done, now that a run is at this share.
+    fn add(&self, own: &AtomicU64, share: f64) -> f64 {
+        let now = (share * Shares::WHOLE) as u64;
+        let added = now.saturating_sub(own.fetch_max(now, Ordering::Relaxed));
+        let sum = self.done.fetch_add(added, Ordering::Relaxed) + added;
+        sum as f64 / (Shares::WHOLE * self.runs as f64)
+    }
 }
 
 /// The same as [`sweep`], and calls `progress` after each simulation with the share that is done.

@@ -9,9 +9,19 @@ use crate::temporary::Temporary;
 
 /// The exit code, the standard output and the standard error.
 fn redial(arguments: &[&str]) -> (Option<i32>, String, String) {
+    redial_with(arguments, &[])
+}
+
+/// The same, with variables of the environment.
+fn redial_with(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redial"));
-    let Output { status, stdout, stderr } =
-        command.args(arguments).env("COLUMNS", "80").output().expect("it runs");
+    command
+        .args(arguments)
+        .env("COLUMNS", "80")
+        .env_remove("NO_COLOR")
+        .env_remove("CLICOLOR_FORCE");
+    command.envs(environment.iter().copied());
+    let Output { status, stdout, stderr } = command.output().expect("it runs");
     let text = |bytes| String::from_utf8(bytes).expect("it is text");
     (status.code(), text(stdout), text(stderr))
 }
@@ -73,6 +83,50 @@ fn simulate_text_fits_the_terminal_and_has_no_colour_in_a_pipe() {
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
     // Above its plot, and above its figures, where the column is too narrow for it.
     assert_eq!(out.matches("\n3 attempts in each layer\n").count(), 2, "{out}");
+}
+
+#[test]
+fn simulate_text_uses_the_width_of_the_terminal() {
+    let file = Temporary::new("{}");
+    for (arguments, plots) in [(["simulate", "metastability"], 5), (["plan", file.path()], 2)] {
+        for columns in [80, 200] {
+            let (code, out, err) =
+                redial_with(&arguments, &[("COLUMNS", columns.to_string().as_str())]);
+            assert_eq!((code, err.as_str()), (Some(0), ""));
+            let longest = out.lines().map(|line| line.chars().count()).max();
+            // A column is left, and the curves of a plan have 100 columns at most.
+            let expected = if arguments[0] == "plan" { columns.min(100) } else { columns };
+            let axes = out.lines().filter(|line| line.contains('└'));
+            let axes: Vec<usize> = axes.map(|line| line.chars().count()).collect();
+            assert_eq!(axes, vec![expected - 1; plots], "{out}");
+            assert!(longest <= Some(columns), "{out}");
+        }
+    }
+}
+
+#[test]
+fn simulate_and_plan_follow_the_variables_for_colour() {
+    let file = Temporary::new("{}");
+    for arguments in [["simulate", "layers"], ["plan", file.path()]] {
+        let is_coloured = |environment: &[(&str, &str)]| {
+            redial_with(&arguments, environment).1.contains("\u{1b}[")
+        };
+        assert!(!is_coloured(&[]), "standard output is a pipe");
+        assert!(is_coloured(&[("CLICOLOR_FORCE", "1")]));
+        assert!(!is_coloured(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]));
+    }
+}
+
+#[test]
+fn simulate_picture_goes_to_standard_output() {
+    let file = Temporary::new(SIMULATION);
+    let (code, out, err) = redial(&["simulate", file.path(), "--svg", "-"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.starts_with("<svg") && out.ends_with("</svg>\n"), "{out}");
+    assert!(!std::path::Path::new("-").exists());
+    let (code, out, err) = redial(&["simulate", file.path(), "--svg", "-", "--json"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.contains("name a file for the others"), "{err}");
 }
 
 #[test]
@@ -211,6 +265,42 @@ fn plan_of_two_policies_is_side_by_side() {
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert_eq!(out.matches("gives up").count(), 2, "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+}
+
+#[test]
+fn plan_names_files_with_the_same_name_by_path() {
+    let folder = std::env::temp_dir().join(format!("redial-plan-{}", std::process::id()));
+    let paths = ["old/policy.json", "new/policy.json", "other.json"].map(|name| folder.join(name));
+    for path in &paths {
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, "{}").expect("a file");
+    }
+    let [old, new, other] = paths.map(|path| path.to_string_lossy().into_owned());
+    let plans = json(&["plan", &old, &new, &other, "--json"]);
+    let names: Vec<_> = (0..3).map(|index| plans["plans"][index]["name"].as_str()).collect();
+    assert_eq!(names, [Some(old.as_str()), Some(new.as_str()), Some("other")]);
+    std::fs::remove_dir_all(folder).expect("it was there");
+}
+
+#[test]
+fn plan_writes_pictures() {
+    let file = Temporary::new(r#"{ "attempts": 3, "deadline": "2s" }"#);
+    let (png, html) = (Temporary::new(""), Temporary::new(""));
+    let (code, out, err) =
+        redial(&["plan", file.path(), "--html", html.path(), "--png", png.path()]);
+    assert!(out.contains("gives up") || err.contains("no font is installed"), "{out}{err}");
+    let page = std::fs::read_to_string(html.path()).expect("a file");
+    let image = std::fs::read(png.path()).expect("a file");
+    match code {
+        Some(0) => assert!(image.starts_with(b"\x89PNG")),
+        // A system without fonts cannot write the labels.
+        _ => assert!(err.contains("no font is installed") && image.is_empty(), "{err}"),
+    }
+    if code == Some(0) {
+        assert!(page.starts_with("<!doctype html>") && page.contains("<svg"));
+        assert!(!page.contains("<script") && !page.contains("src="), "no request, no script");
+        assert!(page.contains("worst_case") && page.contains("gives up"), "JSON and text");
+    }
 }
 
 #[test]

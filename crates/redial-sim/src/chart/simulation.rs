@@ -1,11 +1,12 @@
-//! The picture of a report: offered load and goodput over time, one panel per policy.
+//! The picture of a report, one panel per policy: offered load and goodput over time, and beside them the
+//! requests per call and the 99th percentile of the latency.
 
 use std::fmt::Write as _;
 
 use super::svg::{self, Anchor, NARROW, Svg, WIDTH, wrapped};
-use super::terminal::{BOLD, CODES, Canvas, DIM, Style};
+use super::terminal::{self, BOLD, CODES, Canvas, DIM, Style};
 use super::{label, seconds, ticks};
-use crate::report::{PolicyReport, Report};
+use crate::report::{Point, PolicyReport, Report};
 
 const PANEL: f64 = 84.0;
 /// The space above a panel for its name and a verdict of one line, and that of each further line.
@@ -14,20 +15,76 @@ const LINE: f64 = 16.0;
 /// The space above the panels for a title of one line and a legend in one row.
 const TOP: f64 = 58.0;
 const BOTTOM: f64 = 34.0;
+/// The height of a strip below a panel and of the space above it, and the width of the labels of a strip
+/// beside a panel.
+const STRIP: f64 = 34.0;
+const STRIP_GAP: f64 = 12.0;
+const STRIP_LABELS: f64 = 62.0;
 /// A line of the title or of the legend.
 const ROW: f64 = 20.0;
 /// The lines of a plot in a terminal.
 const ROWS: usize = 5;
 
-/// The rate at the top of all panels. A short peak is cut off, so that the rest can be read.
-fn top_rate(report: &Report) -> f64 {
-    let offered = |policy: &PolicyReport| {
-        let mut rates: Vec<f64> = policy.series.iter().map(|it| it.offered_per_second).collect();
-        rates.sort_by(f64::total_cmp);
-        let peak = rates.last().copied().unwrap_or(0.0);
-        let usual = rates.get(rates.len() * 97 / 100).copied().unwrap_or(peak);
-        if usual > 0.0 { peak.min(usual * 1.3) } else { peak }
+/// A figure over time beside the rates.
+struct Strip {
+    name: &'static str,
+    /// In a terminal.
+    short: &'static str,
+    class: &'static str,
+    of: fn(&Point) -> Option<f64>,
+    label: fn(f64) -> String,
+    /// The least value at the top.
+    top_min: f64,
+}
+
+const STRIPS: [Strip; 2] = [
+    Strip {
+        name: "requests per call",
+        short: "req/call",
+        class: "l2",
+        of: |point| point.amplification,
+        label,
+        top_min: 2.0,
+    },
+    Strip {
+        name: "99th percentile of the latency",
+        short: "p99",
+        class: "l3",
+        of: |point| point.p99_ms.map(|ms| ms / 1000.0),
+        label: seconds,
+        top_min: 0.0,
+    },
+];
+
+/// The strips of a picture: none for calls that all start in one interval, whose latency is the time.
+fn strips(report: &Report) -> &'static [Strip] {
+    let intervals = |policy: &PolicyReport| {
+        policy.series.iter().filter(|point| point.calls_per_second > 0.0).count()
     };
+    if report.policies.iter().any(|policy| intervals(policy) > 1) { &STRIPS } else { &[] }
+}
+
+impl Strip {
+    /// The ticks of the axis, the same in all panels.
+    fn ticks(&self, report: &Report) -> Vec<f64> {
+        let values = |policy: &PolicyReport| top(policy.series.iter().filter_map(self.of));
+        ticks(report.policies.iter().map(values).fold(self.top_min, f64::max), 3)
+    }
+}
+
+/// The value at the top of a plot. A short peak is cut off, so that the rest can be read.
+fn top(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let peak = values.last().copied().unwrap_or(0.0);
+    let usual = values.get(values.len() * 97 / 100).copied().unwrap_or(peak);
+    if usual > 0.0 { peak.min(usual * 1.3) } else { peak }
+}
+
+/// The rate at the top of all panels.
+fn top_rate(report: &Report) -> f64 {
+    let offered =
+        |policy: &PolicyReport| top(policy.series.iter().map(|point| point.offered_per_second));
     let most = report.policies.iter().map(offered).fold(1.0, f64::max);
     match capacity(report) {
         Some(capacity) if capacity < most * 3.0 => most.max(capacity * 1.05),
@@ -42,7 +99,7 @@ fn capacity(report: &Report) -> Option<f64> {
 
 /// The capacity, if it is not above the panels.
 fn drawn_capacity(report: &Report) -> Option<f64> {
-    let max = ticks(top_rate(report), 4).last().copied().unwrap_or(1.0);
+    let max = last(&ticks(top_rate(report), 4));
     capacity(report).filter(|capacity| *capacity <= max)
 }
 
@@ -65,7 +122,7 @@ pub fn report_svg(report: &Report) -> String {
 pub fn report_svg_of_width(report: &Report, width: f64) -> String {
     let page = Page::new(report, width);
     let about = wrapped(&report.about, svg::columns(page.width - 2.0 * page.margin));
-    let panels: f64 = page.verdicts.iter().map(|lines| PANEL + head(lines)).sum();
+    let panels: f64 = page.verdicts.iter().map(|lines| page.panel() + head(lines)).sum();
     let height = page.top + panels + BOTTOM + LINE * about.len() as f64 + 10.0;
     let names: Vec<&str> = report.policies.iter().map(|it| it.name.as_str()).collect();
     let title = title(report);
@@ -74,22 +131,26 @@ pub fn report_svg_of_width(report: &Report, width: f64) -> String {
         svg.text("title", page.text_left, 24.0 + ROW * index as f64, Anchor::Start, line);
     }
     legend(&mut svg, report, &page);
-    let y_ticks = ticks(top_rate(report), 4);
-    let x_ticks = ticks(report.duration_seconds, if page.is_narrow { 4 } else { 8 });
+    let rates = ticks(top_rate(report), 4);
     let mut y = page.top;
     for (policy, verdict) in report.policies.iter().zip(&page.verdicts) {
-        let head = head(verdict);
-        panel(&mut svg, report, policy, (&page, y + head), &y_ticks, &x_ticks);
         svg.text("name", page.text_left, y + 18.0, Anchor::Start, &policy.name);
         for (index, line) in verdict.iter().enumerate() {
             let y = y + 34.0 + LINE * index as f64;
             svg.text("note", page.text_left, y, Anchor::Start, line);
         }
-        y += head + PANEL;
+        y += head(verdict);
+        panel(&mut svg, report, policy, (page.rates(), y), &rates);
+        for (index, strip) in page.strips.iter().enumerate() {
+            strip_panel(&mut svg, report, policy, (page.strip(index), y), strip);
+        }
+        y += page.panel();
     }
-    for tick in x_ticks.iter().filter(|tick| **tick <= report.duration_seconds) {
-        let x = page.left + tick / report.duration_seconds * page.plot();
-        svg.text("note", x, y + 18.0, Anchor::Middle, seconds(*tick));
+    let strips = (0..page.strips.len()).map(|index| page.strip(index));
+    for plot in [page.rates()].into_iter().chain(strips.filter(|_| !page.is_narrow)) {
+        for (tick, x) in plot.times(report) {
+            svg.text("note", x, y + 18.0, Anchor::Middle, seconds(tick));
+        }
     }
     for (index, line) in about.iter().enumerate() {
         let y = y + BOTTOM + 14.0 + LINE * index as f64;
@@ -121,6 +182,29 @@ struct Page {
     legend: f64,
     top: f64,
     verdicts: Vec<Vec<String>>,
+    strips: &'static [Strip],
+}
+
+/// Where a plot is, from the top of its panel.
+#[derive(Clone, Copy)]
+struct Plot {
+    left: f64,
+    width: f64,
+    top: f64,
+    height: f64,
+}
+
+impl Plot {
+    fn x(self, report: &Report, at: f64) -> f64 {
+        self.left + (at / report.duration_seconds).min(1.0) * self.width
+    }
+
+    /// The ticks of the time, and where they are.
+    fn times(self, report: &Report) -> impl Iterator<Item = (f64, f64)> {
+        let ticks = ticks(report.duration_seconds, (self.width / 85.0) as usize + 1);
+        let ticks = ticks.into_iter().filter(|tick| *tick <= report.duration_seconds);
+        ticks.map(move |tick| (tick, self.x(report, tick)))
+    }
 }
 
 impl Page {
@@ -128,12 +212,15 @@ impl Page {
         let width = svg::width(width);
         let is_narrow = width < NARROW;
         let (margin, text_left, left, right) =
-            if is_narrow { (8.0, 8.0, 46.0, 20.0) } else { (20.0, 64.0, 64.0, 20.0) };
+            if is_narrow { (8.0, 8.0, 54.0, 20.0) } else { (20.0, 64.0, 64.0, 20.0) };
         let text_width = width - text_left - if is_narrow { 20.0 } else { 8.0 };
         // The letters of the title are larger.
         let title = wrapped(&title(report), svg::columns(text_width) * 3 / 4);
         let legend = 46.0 + ROW * title.len().saturating_sub(1) as f64;
-        let rows = if is_narrow { legend_entries(report).count() } else { 1 };
+        let rows = match is_narrow {
+            true => legend_entries(report).count(),
+            false => 1 + usize::from(!strips(report).is_empty()),
+        };
         let columns = svg::columns(text_width);
         let verdicts = report.policies.iter().map(|policy| wrapped(&policy.verdict, columns));
         Page {
@@ -147,12 +234,36 @@ impl Page {
             legend,
             top: legend + TOP - 46.0 + ROW * (rows - 1) as f64,
             verdicts: verdicts.collect(),
+            strips: strips(report),
         }
     }
 
-    /// The width of a plot.
-    fn plot(&self) -> f64 {
-        self.width - self.left - self.right
+    /// The plot of the rates: the strips are to the right of it, or below it on a narrow page.
+    fn rates(&self) -> Plot {
+        let strips = if self.is_narrow { 0 } else { self.strips.len() };
+        let width = self.width - self.left - self.right - strips as f64 * self.strip_width();
+        Plot { left: self.left, width, top: 0.0, height: PANEL }
+    }
+
+    /// The width of a strip and of the space to the left of it, for its labels.
+    fn strip_width(&self) -> f64 {
+        (self.width - self.left - self.right) * 0.25
+    }
+
+    fn strip(&self, index: usize) -> Plot {
+        let rates = self.rates();
+        if self.is_narrow {
+            let top = PANEL + STRIP_GAP + (STRIP + STRIP_GAP) * index as f64;
+            return Plot { top, height: STRIP, ..rates };
+        }
+        let left = rates.left + rates.width + self.strip_width() * index as f64 + STRIP_LABELS;
+        Plot { left, width: self.strip_width() - STRIP_LABELS, ..rates }
+    }
+
+    /// The height of a panel without the space above it.
+    fn panel(&self) -> f64 {
+        let strips = if self.is_narrow { self.strips.len() } else { 0 };
+        PANEL + (STRIP + STRIP_GAP) * strips as f64
     }
 }
 
@@ -162,22 +273,26 @@ enum Entry {
     Goodput,
     Capacity(f64),
     Disturbance,
+    Strip(&'static Strip),
 }
 
 fn legend_entries(report: &Report) -> impl Iterator<Item = Entry> {
     let disturbance = (!report.disturbances.is_empty()).then_some(Entry::Disturbance);
     let rates = [Entry::Offered, Entry::Goodput].into_iter();
-    rates.chain(drawn_capacity(report).map(Entry::Capacity)).chain(disturbance)
+    let strips = strips(report).iter().map(Entry::Strip);
+    rates.chain(drawn_capacity(report).map(Entry::Capacity)).chain(disturbance).chain(strips)
 }
 
 fn legend(svg: &mut Svg, report: &Report, page: &Page) {
     /// The left edges of the entries in a row.
     const IN_ROW: [f64; 4] = [0.0, 210.0, 420.0, 560.0];
+    let before_strips = legend_entries(report).count() - page.strips.len();
     for (index, entry) in legend_entries(report).enumerate() {
-        // An entry is in a row of its own, or in the only row.
-        let (x, y) = match page.is_narrow {
-            true => (page.text_left, page.legend + ROW * index as f64),
-            false => (page.text_left + IN_ROW[index], page.legend),
+        // An entry is in a row of its own, or in the row of the rates or of the strips.
+        let (x, y) = match (page.is_narrow, index.checked_sub(before_strips)) {
+            (true, _) => (page.text_left, page.legend + ROW * index as f64),
+            (false, None) => (page.text_left + IN_ROW[index], page.legend),
+            (false, Some(strip)) => (page.text_left + IN_ROW[strip], page.legend + ROW),
         };
         let text = match entry {
             Entry::Offered => {
@@ -197,38 +312,56 @@ fn legend(svg: &mut Svg, report: &Report, page: &Page) {
                 svg.rect("shade", x, y - 11.0, 22.0, 13.0);
                 "disturbance".to_owned()
             }
+            Entry::Strip(strip) => {
+                svg.line(strip.class, (x, y - 4.0), (x + 22.0, y - 4.0));
+                strip.name.to_owned()
+            }
         };
         svg.text("", x + 28.0, y, Anchor::Start, text);
     }
+}
+
+/// Draws the axes of a plot and the disturbances, and returns the height of a value.
+fn axes(
+    svg: &mut Svg,
+    report: &Report,
+    (plot, top): (Plot, f64),
+    ticks: &[f64],
+    label: fn(f64) -> String,
+) -> impl Fn(f64) -> f64 + use<> {
+    let Plot { left, width, height, .. } = plot;
+    let top = top + plot.top;
+    let max = last(ticks);
+    let y = move |value: f64| top + height - (value / max).min(1.0) * height;
+    for (from, to) in &report.disturbances {
+        let (from, to) = (plot.x(report, *from), plot.x(report, *to));
+        svg.rect("shade", from, top, to - from, height);
+    }
+    // A low plot has room for two labels.
+    let has_room = height >= LINE * ticks.len() as f64;
+    for (index, tick) in ticks.iter().enumerate() {
+        svg.line("grid", (left, y(*tick)), (left + width, y(*tick)));
+        if has_room || index == 0 || index + 1 == ticks.len() {
+            svg.text("note", left - 8.0, y(*tick) + 4.0, Anchor::End, label(*tick));
+        }
+    }
+    for (_, x) in plot.times(report) {
+        svg.line("axis", (x, top + height), (x, top + height + 4.0));
+    }
+    y
 }
 
 fn panel(
     svg: &mut Svg,
     report: &Report,
     policy: &PolicyReport,
-    (page, top): (&Page, f64),
-    y_ticks: &[f64],
-    x_ticks: &[f64],
+    (plot, top): (Plot, f64),
+    ticks: &[f64],
 ) {
-    let (left, width) = (page.left, page.plot());
-    let max = y_ticks.last().copied().unwrap_or(1.0);
-    let x = |at: f64| left + at / report.duration_seconds * width;
-    let y = |rate: f64| top + PANEL - (rate / max).min(1.0) * PANEL;
-    for (from, to) in &report.disturbances {
-        svg.rect("shade", x(*from), top, x(*to) - x(*from), PANEL);
-    }
-    for tick in y_ticks {
-        svg.line("grid", (left, y(*tick)), (left + width, y(*tick)));
-        svg.text("note", left - 8.0, y(*tick) + 4.0, Anchor::End, label(*tick));
-    }
-    for tick in x_ticks.iter().filter(|tick| **tick <= report.duration_seconds) {
-        svg.line("axis", (x(*tick), top + PANEL), (x(*tick), top + PANEL + 4.0));
-    }
+    let y = axes(svg, report, (plot, top), ticks, label);
     let middle = report.interval_seconds / 2.0;
-    let line = |of: fn(&crate::Point) -> f64| -> Vec<(f64, f64)> {
-        let point = |point: &crate::Point| {
-            (x((point.at_seconds + middle).min(report.duration_seconds)), y(of(point)))
-        };
+    let line = |of: fn(&Point) -> f64| -> Vec<(f64, f64)> {
+        let point = |point: &Point| (plot.x(report, point.at_seconds + middle), y(of(point)));
         policy.series.iter().map(point).collect()
     };
     let goodput = line(|point| point.goodput_per_second);
@@ -240,10 +373,44 @@ fn panel(
     }
     svg.polyline("l0", &line(|point| point.offered_per_second));
     svg.polyline("l1", &goodput);
+    let (left, right) = (plot.left, plot.left + plot.width);
     if let Some(capacity) = drawn_capacity(report) {
-        svg.line("dash", (left, y(capacity)), (left + width, y(capacity)));
+        svg.line("dash", (left, y(capacity)), (right, y(capacity)));
     }
-    svg.line("axis", (left, top + PANEL), (left + width, top + PANEL));
+    svg.line("axis", (left, y(0.0)), (right, y(0.0)));
+}
+
+fn strip_panel(
+    svg: &mut Svg,
+    report: &Report,
+    policy: &PolicyReport,
+    (plot, top): (Plot, f64),
+    strip: &Strip,
+) {
+    let y = axes(svg, report, (plot, top), &strip.ticks(report), strip.label);
+    // A line for each run of intervals with a value.
+    for points in policy.series.chunk_by(|a, b| (strip.of)(a).is_some() == (strip.of)(b).is_some())
+    {
+        let from = points.first().map_or(0.0, |point| point.at_seconds);
+        let to = points.last().map_or(0.0, |point| point.at_seconds) + report.interval_seconds;
+        let values: Vec<f64> = points.iter().filter_map(strip.of).collect();
+        let step = (to - from) / values.len().max(1) as f64;
+        let point = |(index, value): (usize, &f64)| {
+            (plot.x(report, from + step * (index as f64 + 0.5)), y(*value))
+        };
+        match values[..] {
+            [] => {}
+            [value] => {
+                let at = |seconds| (plot.x(report, seconds), y(value));
+                svg.polyline(strip.class, &[at(from), at(to)]);
+            }
+            _ => {
+                let line: Vec<_> = values.iter().enumerate().map(point).collect();
+                svg.polyline(strip.class, &line);
+            }
+        }
+    }
+    svg.line("axis", (plot.left, y(0.0)), (plot.left + plot.width, y(0.0)));
 }
 
 /// The report as text with plots, for a terminal or a file.
@@ -262,25 +429,45 @@ pub fn report_text(report: &Report, style: Style) -> String {
         style.paint(CODES[1], "⣿⣿"),
         report.seed
     );
-    let ticks = ticks(top_rate(report), 4);
-    let max = ticks.last().copied().unwrap_or(1.0);
+    let strips: Vec<(&Strip, f64, u8)> = strips(report)
+        .iter()
+        .zip(&CODES[2..])
+        .map(|(strip, code)| (strip, last(&strip.ticks(report)), *code))
+        .collect();
+    for (strip, max, code) in &strips {
+        let scale = format!("{} as bars up to {}", strip.name, (strip.label)(*max));
+        let _ = writeln!(text, "{} {scale}", style.paint(*code, "▃█"));
+    }
+    let max = last(&ticks(top_rate(report), 4));
     for policy in &report.policies {
         let _ = writeln!(text, "\n{}", style.paint(BOLD, &policy.name));
         for line in wrapped(&policy.verdict, width - 2) {
             let _ = writeln!(text, "  {line}");
         }
-        plot(&mut text, report, policy, max, style);
+        plot(&mut text, report, policy, max, &strips, style);
     }
     text.push('\n');
     table(&mut text, report, style);
     text
 }
 
-fn plot(text: &mut String, report: &Report, policy: &PolicyReport, max: f64, style: Style) {
+/// The value at the top of an axis.
+fn last(ticks: &[f64]) -> f64 {
+    ticks.last().copied().unwrap_or(1.0)
+}
+
+fn plot(
+    text: &mut String,
+    report: &Report,
+    policy: &PolicyReport,
+    max: f64,
+    strips: &[(&Strip, f64, u8)],
+    style: Style,
+) {
     const MARGIN: usize = 10;
     let width = style.width() - MARGIN - 1;
     let mut canvas = Canvas::new(width, ROWS);
-    let of = |of: fn(&crate::Point) -> f64| -> Vec<f64> { policy.series.iter().map(of).collect() };
+    let of = |of: fn(&Point) -> f64| -> Vec<f64> { policy.series.iter().map(of).collect() };
     canvas.area(&of(|point| point.goodput_per_second), max, 1);
     canvas.line(&of(|point| point.offered_per_second), max, 0);
     for row in 0..ROWS {
@@ -290,6 +477,11 @@ fn plot(text: &mut String, report: &Report, policy: &PolicyReport, max: f64, sty
             _ => String::new(),
         };
         let _ = writeln!(text, "{tick:>8} │{}", canvas.row(row, style).trim_end());
+    }
+    for (strip, max, code) in strips {
+        let values: Vec<Option<f64>> = policy.series.iter().map(strip.of).collect();
+        let bars = terminal::bars(&values, *max, width);
+        let _ = writeln!(text, "{:>8} │{}", strip.short, style.paint(*code, bars.trim_end()));
     }
     let mut axis = String::new();
     for tick in ticks(report.duration_seconds, width / 14) {
@@ -347,10 +539,11 @@ mod tests {
     use redial_core::{ms, s};
 
     use super::*;
-    use crate::{CallPolicy, Distribution, Service, Simulation, Variant};
+    use crate::{CallPolicy, Distribution, Load, Service, Simulation, Variant};
 
     fn report(workers: Option<u32>) -> Report {
         let mut simulation = Simulation::new("small", s(5));
+        simulation.clients.load = Load::Even { calls_per_second: 100.0 };
         let mut service = Service::new("backend", Distribution::Fixed(ms(500)));
         service.workers = workers;
         simulation.services.push(service);
@@ -372,6 +565,34 @@ mod tests {
             svg.split_once(" height=\"")?.1.split_once('"')?.0.parse().ok()
         };
         assert_eq!(height(&long), height(&short).map(|height| height + LINE));
+    }
+
+    #[test]
+    fn chart_draws_requests_per_call_and_latency() {
+        let mut report = report(None);
+        let names = ["requests per call", "99th percentile of the latency"];
+        for width in [300.0, 760.0] {
+            let svg = report_svg_of_width(&report, width);
+            assert!(names.iter().all(|name| svg.contains(&format!(">{name}<"))), "{svg}");
+            for class in ["l2", "l3"] {
+                assert_eq!(svg.matches(&format!("<polyline class=\"{class}\"")).count(), 1);
+            }
+        }
+        let text = report_text(&report, Style::plain(80));
+        assert!(text.contains("\nreq/call │▄") && text.contains("\n     p99 │"), "{text}");
+        // A burst.
+        report.policies[0].series.iter_mut().skip(1).for_each(|point| point.calls_per_second = 0.0);
+        let (svg, text) = (report_svg(&report), report_text(&report, Style::plain(80)));
+        assert!(names.iter().all(|name| !svg.contains(name)), "{svg}");
+        assert!(!text.contains("req/call │") && !text.contains("p99 │"), "{text}");
+    }
+
+    #[test]
+    fn chart_interrupts_a_line_where_no_call_succeeds() {
+        let mut report = report(None);
+        report.policies[0].series[60].p99_ms = None;
+        let svg = report_svg(&report);
+        assert_eq!(svg.matches("<polyline class=\"l3\"").count(), 2, "{svg}");
     }
 
     #[test]

@@ -75,6 +75,23 @@ pub(super) fn sample(owner: u8, style: Style) -> String {
     style.paint(CODES[usize::from(owner) % CODES.len()], &piece)
 }
 
+/// A bar for the mean of the values in each column, from 0 to `max`; a blank where there is none.
+pub(super) fn bars(values: &[Option<f64>], max: f64, width: usize) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let column = |x: usize| {
+        let from = x * values.len() / width;
+        let to = ((x + 1) * values.len()).div_ceil(width).max(from + 1).min(values.len());
+        let known = values.get(from..to).into_iter().flatten().flatten();
+        let count = known.clone().count();
+        if count == 0 {
+            return ' ';
+        }
+        let mean = known.sum::<f64>() / count as f64;
+        BARS[((mean / max * 8.0).ceil().clamp(1.0, 8.0) as usize) - 1]
+    };
+    (0..width).map(column).collect()
+}
+
 /// Dots of Braille characters, two wide and four high each.
 pub(super) struct Canvas {
     width: usize,
@@ -186,6 +203,15 @@ mod tests {
         let mut canvas = Canvas::new(2, 1);
         canvas.area(&[0.0, 0.0, 3.0, 2.0], 3.0, 1);
         assert_eq!(canvas.row(0, Style::plain(80)), " ⣦");
+    }
+
+    #[test]
+    fn terminal_bars_show_values_up_to_the_top() {
+        let values = [0.0, 1.0, 2.0, 9.0].map(Some);
+        assert_eq!(bars(&values, 2.0, 4), "▁▄██");
+        assert_eq!(bars(&[Some(2.0), None, None, Some(1.0)], 2.0, 2), "█▄");
+        assert_eq!(bars(&[None, Some(1.0)], 1.0, 2), " █");
+        assert_eq!(bars(&[], 1.0, 2), "  ");
     }
 
     #[test]

@@ -27,13 +27,9 @@ impl Buckets {
                 Buckets::Budget((0..count).map(|_| budget.fresh()).collect())
             }
             ThrottleSpec::Tokens { max, ratio } => {
-                let bucket = || TokenBucket::new(max, ratio);
-                Buckets::Tokens((0..count).map(|_| bucket()).collect::<Result<_, _>>()?)
+                Buckets::Tokens(filled(count, || TokenBucket::new(max, ratio))?)
             }
-            ThrottleSpec::Cost(config) => {
-                let bucket = || CostBucket::new(config);
-                Buckets::Cost((0..count).map(|_| bucket()).collect::<Result<_, _>>()?)
-            }
+            ThrottleSpec::Cost(config) => Buckets::Cost(filled(count, || CostBucket::new(config))?),
         })
     }
 
@@ -70,6 +66,18 @@ impl Buckets {
             Buckets::Cost(list) => mean(list, now),
         }
     }
+}
+
+/// A list without spare capacity, which `collect` would leave behind a `Result`.
+fn filled<T>(
+    count: usize,
+    bucket: impl Fn() -> Result<T, PolicyError>,
+) -> Result<Vec<T>, PolicyError> {
+    let mut list = Vec::with_capacity(count);
+    for _ in 0..count {
+        list.push(bucket()?);
+    }
+    Ok(list)
 }
 
 /// The bucket of one caller.
@@ -163,8 +171,17 @@ mod tests {
     }
 
     #[test]
-    fn buckets_idle_client_takes_at_most_24_bytes() {
-        assert_eq!(size_of::<RetryBudget>(), 24);
-        assert_eq!(size_of::<TokenBucket>(), 8);
+    fn buckets_of_idle_clients_take_the_documented_bytes() {
+        const CLIENTS: usize = 1000;
+        let bytes = |spec| match Buckets::new(&spec, CLIENTS).unwrap() {
+            Buckets::None => 0,
+            Buckets::Budget(list) => list.capacity() * size_of::<RetryBudget>(),
+            Buckets::Tokens(list) => list.capacity() * size_of::<TokenBucket>(),
+            Buckets::Cost(list) => list.capacity() * size_of::<CostBucket>(),
+        };
+        assert_eq!(bytes(ThrottleSpec::None), 0);
+        assert_eq!(bytes(ThrottleSpec::STANDARD), 24 * CLIENTS);
+        assert_eq!(bytes(ThrottleSpec::Tokens { max: 10.0, ratio: 0.1 }), 8 * CLIENTS);
+        assert_eq!(bytes(ThrottleSpec::Cost(CostBucketConfig::AWS_2026)), 88 * CLIENTS);
     }
 }

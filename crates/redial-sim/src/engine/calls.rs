@@ -54,11 +54,10 @@ impl<'a> Engine<'a> {
         let CallState { counters, hop, below_retry, parent, .. } = self.calls[id as usize];
         let mut params = CallParams::default();
         if parent != NONE {
-            let request = &self.requests[parent as usize];
             params.not_replayable = below_retry && self.hops[usize::from(hop)].stops_nested;
-            if self.services[usize::from(request.service)].propagates && request.deadline != NEVER {
-                let remaining = request.deadline.saturating_sub(counters.start);
-                params.deadline = Some(duration(remaining));
+            let deadline = self.deadline_passed_on(parent);
+            if deadline != NEVER {
+                params.deadline = Some(duration(deadline.saturating_sub(counters.start)));
             }
         }
         params

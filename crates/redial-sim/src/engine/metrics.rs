@@ -19,6 +19,8 @@ pub(crate) struct Interval {
     pub(crate) throttled: u64,
     /// The mean tokens of the clients' throttles.
     pub(crate) tokens: Option<f64>,
+    /// The median and the 99th percentile of the latency of calls that succeeded, in microseconds.
+    pub(crate) percentiles_us: Option<(u64, u64)>,
 }
 
 /// The counts of one service.
@@ -28,6 +30,8 @@ pub(crate) struct ServiceCounts {
     pub(crate) offered: Vec<u64>,
     /// The requests that waited in all queues at the end of each interval.
     pub(crate) queued: Vec<u64>,
+    /// The mean tokens of the throttles of its servers, by interval; empty without a throttle.
+    pub(crate) tokens: Vec<Option<f64>>,
     /// Calls to the service, and attempts that its callers started.
     pub(crate) calls: u64,
     pub(crate) attempts: u64,
@@ -51,8 +55,10 @@ pub(crate) struct Metrics {
     /// Client calls that started, and attempts of those that ended.
     pub(crate) calls: u64,
     pub(crate) ended_attempts: u64,
-    /// The latency of client calls that succeeded, in microseconds.
+    /// The latency of client calls that succeeded until the end of the last interval, in microseconds.
     pub(crate) latency_us: Histogram<u64>,
+    /// The same in the current interval.
+    interval_latency_us: Histogram<u64>,
     /// When the last call of a client ended.
     pub(crate) last_end: Ns,
     /// Events that were processed.
@@ -76,6 +82,7 @@ impl Metrics {
             stop_reasons: [0; StopReason::ALL.len()],
             calls: 0,
             ended_attempts: 0,
+            interval_latency_us: latency_us.clone(),
             latency_us,
             last_end: 0,
             events: 0,
@@ -96,10 +103,21 @@ impl Metrics {
         let interval = &mut self.intervals[self.current];
         if reason == StopReason::Succeeded {
             interval.succeeded += 1;
-            self.latency_us.saturating_record(took / 1000);
+            self.interval_latency_us.saturating_record(took / 1000);
         } else {
             interval.failed += 1;
             interval.throttled += u64::from(reason == StopReason::Throttled);
+        }
+    }
+
+    /// Sets the percentiles of the current interval, and adds its latencies to those of the run.
+    pub(crate) fn end_interval(&mut self) {
+        let latency = &mut self.interval_latency_us;
+        if !latency.is_empty() {
+            let at = |quantile| latency.value_at_quantile(quantile);
+            self.intervals[self.current].percentiles_us = Some((at(0.5), at(0.99)));
+            self.latency_us += &*latency;
+            latency.reset();
         }
     }
 
@@ -125,8 +143,13 @@ mod tests {
         let mut metrics = Metrics::new(2, 1);
         metrics.call_started();
         metrics.call_ended(StopReason::Succeeded, 2, 5_000_000, 5_000_000);
+        metrics.end_interval();
         metrics.current = 1;
         metrics.call_ended(StopReason::Throttled, 1, 1, 9);
+        metrics.end_interval();
+        let percentiles = metrics.intervals[0].percentiles_us;
+        assert!(percentiles.is_some_and(|(p50, p99)| p50 == p99 && (4950..=5050).contains(&p50)));
+        assert_eq!(metrics.intervals[1].percentiles_us, None);
         assert_eq!((metrics.intervals[0].succeeded, metrics.intervals[1].throttled), (1, 1));
         assert_eq!(metrics.ended_attempts, 3);
         assert_eq!(metrics.latency_us.len(), 1);

@@ -1,15 +1,17 @@
 //! Requests: their way to a server, its queue and workers, and back.
 
-use redial_core::{Ns, Start, StopReason};
+use redial_core::{NEVER, Ns, Start, StopReason};
 use slab::Slab;
 
 use super::state::{CallState, FullCall, Machine, NONE, Request, RequestResult};
-use super::{Engine, Kind};
+use super::{Engine, Kind, either};
 
 impl Engine<'_> {
     /// Sends the request of an attempt.
     pub(super) fn send(&mut self, id: u32, start: Start) {
         self.count_attempt();
+        let parent = self.calls[id as usize].parent;
+        let passed_on = if parent == NONE { NEVER } else { self.deadline_passed_on(parent) };
         let call = &mut self.calls[id as usize];
         let service = usize::from(call.hop);
         self.metrics.services[service].attempts += 1;
@@ -20,7 +22,7 @@ impl Engine<'_> {
         let request = self.requests.insert(Request {
             call: id,
             server: call.last_server,
-            deadline: timeout.min(call.counters.start.saturating_add(hop.deadline)),
+            deadline: timeout.min(call.counters.start.saturating_add(hop.deadline)).min(passed_on),
             version: 0,
             pending: 0,
             service: service as u16,
@@ -35,6 +37,12 @@ impl Engine<'_> {
         } else {
             self.deliver(request);
         }
+    }
+
+    /// The deadline that a server passes on to the calls that it makes for a request, or `NEVER`.
+    pub(super) fn deadline_passed_on(&self, parent: u32) -> Ns {
+        let Request { service, deadline, .. } = self.requests[parent as usize];
+        if self.services[usize::from(service)].propagates { deadline } else { NEVER }
     }
 
     /// The entry of the request in a slot of a call.
@@ -136,7 +144,7 @@ impl Engine<'_> {
         }
         self.metrics.services[service].wasted += u64::from(call == NONE);
         let state = &self.services[service];
-        let fails = state.failure_rate.max(state.condition.fail);
+        let fails = either(state.failure_rate, state.condition.fail);
         let (fan_out, propagates) = (state.fan_out, state.propagates);
         if fails > 0.0 && self.streams.service.draw() < fails {
             self.respond(id, RequestResult::Failed);

@@ -164,7 +164,7 @@ impl ServiceState {
 pub(super) struct Condition {
     pub(super) stalled: bool,
     pub(super) refusing: bool,
-    /// The share of requests that fail, in addition to the service's own.
+    /// The probability of a failure, in addition to and independent of the service's own.
     pub(super) fail: f64,
     /// The factor on the service time.
     pub(super) slow: f64,

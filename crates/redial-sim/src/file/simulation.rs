@@ -170,7 +170,14 @@ impl Reader<'_> {
         let at = table.needs("at", "at = \"30s\"", Reader::duration);
         let lasts = table.needs("for", "for = \"10s\"", Reader::duration);
         let effect = match (table.get("load"), table.get("effect")) {
-            (Some(_), None) => table.number("load").map(|factor| Effect::Load { factor }),
+            (Some(_), None) => {
+                if let Some(service) = table.get("service") {
+                    let text =
+                        "load changes the calls of all clients, and not a service; remove it";
+                    self.problem(service, &table.at("service"), text);
+                }
+                table.number("load").map(|factor| Effect::Load { factor })
+            }
             (None, Some(_)) => self.effect(&table, services),
             _ => {
                 let text = "write effect = \"stall\" for a service, or load = 1.5 for all clients";

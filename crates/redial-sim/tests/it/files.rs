@@ -62,7 +62,8 @@ effect = { slow = 3 }
 [[disturbances]]
 at = "20s"
 for = "5s"
-load = 1.5
+effect = { fail = 0.5 }
+service = "front"
 [[policies]]
 name = "mine"
 budget = "shared"
@@ -91,7 +92,7 @@ fn file_with_every_key_is_read() {
     assert_eq!(back.time, Distribution::Histogram(buckets.to_vec()));
     assert!(back.optimistic_lock && back.workers == Some(2));
     assert_eq!(simulation.disturbances[0].effect, Effect::Slow { service: 1, factor: 3.0 });
-    assert_eq!(simulation.disturbances[1].effect, Effect::Load { factor: 1.5 });
+    assert_eq!(simulation.disturbances[1].effect, Effect::Fail { service: 0, rate: 0.5 });
     let mine = &simulation.policies[0];
     assert_eq!((mine.budget, mine.nested_retries), (BudgetScope::Shared, NestedRetries::Stopped));
     assert_eq!(mine.deadline_propagation, Some(false));
@@ -152,6 +153,10 @@ fn file_values_out_of_range_are_reported_at_their_place() {
             "disturbances = [{ at = \"2s\", for = \"1s\", effect = { fail = 1.5 } }]",
             "disturbances[0].fail: 1.5 is out of range; write a number from 0 to 1",
         ),
+        (
+            "disturbances = [{ at = \"2s\", for = \"1s\", service = \"b\", load = 2 }]",
+            "5:52: disturbances[0].service: load changes the calls of all clients, and not a service",
+        ),
         ("seed = \"x\"", "5:8: seed: this is a text; write a number without a fraction, like 10"),
         ("seed = 1979-05-27", "5:8: dates are not used here"),
         ("seed = ", "not TOML"),
@@ -161,6 +166,25 @@ fn file_values_out_of_range_are_reported_at_their_place() {
         assert!(found[0].contains(expected), "{line}: {found:#?}");
     }
     assert!(with("").is_ok());
+    let load =
+        with("disturbances = [{ at = \"2s\", for = \"1s\", load = 1.5 }]").expect("a valid file");
+    assert_eq!(load.disturbances[0].effect, Effect::Load { factor: 1.5 });
+}
+
+#[test]
+fn file_load_factor_needs_a_rate_of_calls() {
+    for load in ["think_time = \"1s\"", "burst_at = \"1s\""] {
+        let text = format!(
+            "duration = \"10s\"\nclients = {{ {load} }}\n\
+             services = [{{ name = \"a\", time = \"5ms\" }}]\n\
+             policies = [{{ name = \"p\", policy = {{}} }}]\n\
+             disturbances = [{{ at = \"2s\", for = \"1s\", load = 2 }}]"
+        );
+        let found = toml(&text).expect_err("a problem");
+        let expected = "5:49: disturbances[0].load: these clients have no rate of calls to multiply; \
+                        write clients.calls_per_second";
+        assert!(found[0].starts_with(expected), "{found:#?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Goal: the ready-made scenarios are valid and show what they claim.
 
+use redial_core::Jitter;
 use redial_sim::{PolicyReport, scenarios};
 
 fn run(name: &str) -> Vec<PolicyReport> {
@@ -68,6 +69,21 @@ fn scenario_thundering_herd_ends_sooner_with_jitter() {
         assert_eq!(policy.succeeded, 10_000, "{}", policy.name);
         assert!(policy.last_end_seconds < 60.0, "{}", policy.name);
     }
+}
+
+#[test]
+fn scenario_thundering_herd_has_every_jitter() {
+    let simulation = scenarios::by_name("thundering-herd").expect("a scenario").simulation();
+    let jitters = simulation.policies.iter().map(|it| it.policy.policy().rules().jitter);
+    let expected = [
+        Jitter::None,
+        Jitter::Proportional(0.2),
+        Jitter::Half,
+        Jitter::Equal,
+        Jitter::Full,
+        Jitter::Decorrelated,
+    ];
+    assert_eq!(jitters.collect::<Vec<_>>(), expected);
 }
 
 #[test]

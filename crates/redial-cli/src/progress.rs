@@ -1,4 +1,4 @@
-//! The progress bar of a simulation or a sweep that takes longer than a second.
+//! The progress bar of a simulation, a sweep or a plan that takes longer than a second.
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ const STEP: Duration = Duration::from_millis(100);
 
 /// Does the work, which reports the share that is done, with a bar on standard error if that is a
 /// terminal.
-pub(super) fn with_bar<T: Send>(
+pub(crate) fn with_bar<T: Send>(
     work: impl FnOnce(&(dyn Fn(f64) + Sync)) -> Result<T, Error> + Send,
 ) -> Result<T, Error> {
     if !io::stderr().is_terminal() {
