@@ -58,6 +58,8 @@ pub(super) enum LastBecause {
     OutputLimit,
     /// The reader of the standard output is gone.
     OutputClosed,
+    /// A part of the output cannot be written: it is lost.
+    OutputLost,
 }
 
 impl fmt::Display for LastBecause {
@@ -71,6 +73,7 @@ impl fmt::Display for LastBecause {
                 "the output is larger than --stdout-limit, and a part of it has been passed on",
             ),
             LastBecause::OutputClosed => f.write_str("the reader of standard output is gone"),
+            LastBecause::OutputLost => f.write_str("the output cannot be written"),
         }
     }
 }

@@ -130,15 +130,8 @@ pub(super) fn pump(
             };
             lines.add(&chunk[..count]);
             if let Err(error) = sink.write(&chunk[..count], &shared) {
-                // The command gets SIGPIPE, as if it had written to the closed stream itself.
-                let because = match error.kind() {
-                    io::ErrorKind::BrokenPipe => LastBecause::OutputClosed,
-                    _ => LastBecause::OutputLimit,
-                };
-                if because == LastBecause::OutputLimit {
-                    print_error!("redial: the output cannot be written: {error}");
-                }
-                shared.set_last(because);
+                // The command gets SIGPIPE, as if it had written to a closed stream itself.
+                shared.not_written(sink.stream(), &error);
                 break;
             }
         }
@@ -151,6 +144,13 @@ pub(super) fn pump(
 }
 
 impl Sink {
+    fn stream(&self) -> Stream {
+        match self {
+            Sink::Live(stream) => *stream,
+            Sink::Held(_) => Stream::Out,
+        }
+    }
+
     fn write(&mut self, bytes: &[u8], shared: &Shared) -> io::Result<()> {
         match self {
             Sink::Live(stream) => stream.write_all(bytes),

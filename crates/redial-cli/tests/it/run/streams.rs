@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use super::{TestFolder, fails, ran};
+use super::{Ran, TestFolder, fails, ran};
 
 /// Runs with this input in a pipe.
 fn piped(
@@ -167,4 +167,47 @@ fn run_closed_standard_error_does_not_end_the_command() {
     let ran = ran(Command::new("sh").args(["-c", &script]).current_dir(folder.path()));
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
     assert_eq!(folder.read("count"), "x\nx\nx\n", "{ran:?}");
+}
+
+/// Runs with this standard output and standard error.
+#[cfg(target_os = "linux")]
+fn with_outputs(folder: &TestFolder, options: &[&str], program: &str, redirect: &str) -> Ran {
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let options = options.join(" ");
+    let script = format!("{redial} run --first 5ms {options} -- sh -c '{program}' {redirect}");
+    ran(Command::new("sh").args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null()))
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn run_lost_output_is_125() {
+    let folder = TestFolder::new();
+    let program = "echo x >> count; echo out";
+    for options in [&[][..], &["--stdout", "live", "--until", "out"]] {
+        folder.write("count", "");
+        let ran = with_outputs(&folder, options, program, "> /dev/full");
+        assert_eq!(ran.code, Some(125), "{ran:?}");
+        assert!(ran.err.contains("the output cannot be written: No space left"), "{ran:?}");
+        assert_eq!(folder.read("count"), "x\n", "{ran:?}");
+    }
+    let failed = with_outputs(&folder, &["--json"], "echo out; exit 7", "> /dev/full");
+    assert_eq!(failed.code, Some(125), "{failed:?}");
+    let passed = with_outputs(&folder, &["--stdout-limit", "1", "--json"], program, "> /dev/full");
+    assert_eq!(passed.code, Some(125), "{passed:?}");
+    assert!(passed.err.contains("\"because\":\"the output cannot be written\""), "{passed:?}");
+    assert!(passed.err.contains("\"succeeded\":false"), "{passed:?}");
+    let folder = TestFolder::new();
+    let retried = with_outputs(&folder, &[], &fails(1, 7).replace('"', ""), "2> /dev/full");
+    assert_eq!(retried.code, Some(125), "{retried:?}");
+}
+
+#[test]
+fn run_closed_standard_error_does_not_end_the_retries() {
+    let folder = TestFolder::new();
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let program = fails(2, 7).replace('"', "");
+    let script =
+        format!("{{ {redial} run --first 300ms -- sh -c '{program}' 2>&1 >&3 | true; }} 3>&1");
+    let ran = ran(Command::new("sh").args(["-c", &script]).current_dir(folder.path()));
+    assert_eq!((ran.out.as_str(), folder.read("count").as_str()), ("out 3\n", "3\n"), "{ran:?}");
 }
