@@ -157,7 +157,28 @@ fn run_signal_between_attempts_is_128_and_its_number() {
     // The attempt may still be ending: then the signal arrives before the delay, with the same end.
     std::thread::sleep(Duration::from_millis(300));
     let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    // Not SIGINT, which a shell ignores for commands in the background.
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(143));
     assert!(folder.read("log.jsonl").contains("\"cancelled\""), "{}", folder.read("log.jsonl"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn run_ignored_signals_stay_ignored() {
+    let folder = TestFolder::new();
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let program = "touch started; until [ -e go ]; do sleep 0.02; done; echo fine";
+    let script = format!("trap '' HUP INT; exec {redial} run --first 5ms -- sh -c '{program}'");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null());
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    eventually("the command runs", || folder.file("started").exists());
+    for signal in ["-HUP", "-INT"] {
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+    folder.write("go", "");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"fine\n"[..]));
 }
