@@ -78,6 +78,10 @@ mod system {
                 && !self.comes_from_the_terminal(number)
             {
                 group.signal(number);
+                if ends {
+                    // A stopped process does not end before it continues.
+                    group.signal(Signal::CONT);
+                }
             }
             if number == Signal::TSTP {
                 // The terminal stops this process only: the command has a group of its own.

@@ -182,3 +182,33 @@ fn run_ignored_signals_stay_ignored() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"fine\n"[..]));
 }
+
+#[test]
+fn run_stopped_command_ends_at_its_timeout() {
+    let folder = TestFolder::new();
+    let options = ["-n", "1", "--timeout", "300ms", "--kill-after", "50s"];
+    let ran = folder.run(&options, "kill -STOP $$");
+    assert_eq!(ran.code, Some(124), "{ran:?}");
+    assert!(ran.took < Duration::from_secs(30), "{ran:?}");
+}
+
+#[test]
+fn run_stopped_command_ends_with_a_signal() {
+    let folder = TestFolder::new();
+    let mut command = folder.command(&[]);
+    command.args(["--", "sh", "-c", "echo $$ > pid; kill -STOP $$; sleep 100"]);
+    let mut child = command.spawn().unwrap();
+    let stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", folder.read("pid").trim()));
+        stat.is_ok_and(|stat| stat.contains(") T "))
+    };
+    eventually("the command is stopped", stopped);
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let mut code = None;
+    eventually("the command ends", || {
+        code = child.try_wait().unwrap().map(|status| status.code());
+        code.is_some()
+    });
+    assert_eq!(code, Some(Some(143)));
+}
