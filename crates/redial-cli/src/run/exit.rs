@@ -56,6 +56,8 @@ pub(super) enum LastBecause {
     InputLimit,
     /// More output than is held back: a part of it has been passed on.
     OutputLimit,
+    /// The output cannot be held back: a part of it has been passed on.
+    OutputNotKept,
     /// The reader of the standard output is gone.
     OutputClosed,
     /// A part of the output cannot be written: it is lost.
@@ -71,6 +73,10 @@ impl fmt::Display for LastBecause {
             }
             LastBecause::OutputLimit => f.write_str(
                 "the output is larger than --stdout-limit, and a part of it has been passed on",
+            ),
+            LastBecause::OutputNotKept => f.write_str(
+                "the output cannot be kept in the temporary folder, and a part of it has been \
+                 passed on",
             ),
             LastBecause::OutputClosed => f.write_str("the reader of standard output is gone"),
             LastBecause::OutputLost => f.write_str("the output cannot be written"),

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::exit::{Exit, ExitRules, LastBecause, Patterns};
 use super::group::Group;
-use super::output::{Held, Stream};
+use super::output::{Held, NotWritten, Stream};
 use super::process::{Process, Program};
 
 /// A run of a command.
@@ -96,12 +96,13 @@ impl Shared {
     pub(super) fn release_output(&self, stream: Stream) {
         let held = self.lock().held.take();
         if let Some(Err(error)) = held.map(|held| held.release_to(stream)) {
-            self.not_written(stream, &error);
+            self.not_written(&error);
         }
     }
 
     /// Output cannot be written. A reader of standard error that is gone must not end the retries.
-    pub(super) fn not_written(&self, stream: Stream, error: &io::Error) {
+    pub(super) fn not_written(&self, error: &NotWritten) {
+        let NotWritten { stream, error } = error;
         match (error.kind(), stream) {
             (io::ErrorKind::BrokenPipe, Stream::Out) => self.set_last(LastBecause::OutputClosed),
             (io::ErrorKind::BrokenPipe, Stream::Err) => {}

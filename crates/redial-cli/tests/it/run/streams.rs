@@ -211,3 +211,33 @@ fn run_closed_standard_error_does_not_end_the_retries() {
     let ran = ran(Command::new("sh").args(["-c", &script]).current_dir(folder.path()));
     assert_eq!((ran.out.as_str(), folder.read("count").as_str()), ("out 3\n", "3\n"), "{ran:?}");
 }
+
+#[test]
+fn run_full_temporary_folder_loses_no_output() {
+    let folder = TestFolder::new();
+    let mut command = folder.command(&[]);
+    let program = format!("head -c 5000000 /dev/zero; {}", fails(1, 7));
+    // A temporary folder that is missing refuses files, as one that is full does.
+    command.args(["--", "sh", "-c", &program]).env("TMPDIR", folder.file("missing"));
+    let ran = ran(&mut command);
+    assert_eq!((ran.code, ran.out.len()), (Some(7), 5_000_000 + 6), "{}", ran.err);
+    assert!(ran.err.contains("cannot be kept in the temporary folder"), "{}", ran.err);
+    assert_eq!(folder.read("count"), "1\n", "what has been passed on is not repeated");
+}
+
+#[test]
+fn run_late_output_of_an_earlier_attempt_goes_to_standard_error() {
+    let folder = TestFolder::new();
+    // The process leaves its group, so the timeout does not end it.
+    let program = "
+        if [ -e second ]; then exit 3; fi
+        if [ -e first ]; then
+            touch second; until [ -e late ]; do sleep 0.02; done; sleep 0.2; exit 3
+        fi
+        touch first
+        setsid sh -c 'until [ -e second ]; do sleep 0.02; done; echo late; touch late' &
+        sleep 100";
+    let ran = folder.run(&["-n", "3", "--timeout", "2s", "--kill-after", "100ms"], program);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(3), ""), "{ran:?}");
+    assert!(ran.err.contains("late\n") && ran.err.contains("after 3 attempts"), "{ran:?}");
+}
