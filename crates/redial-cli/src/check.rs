@@ -33,6 +33,9 @@ pub use runtimes::Runtime;
 /// The largest allowed file.
 pub const FILE_BYTES_MAX: u64 = crate::scenarios::load::FILE_BYTES_MAX;
 
+/// The most findings of each severity that are listed for a file.
+pub const FINDINGS_MAX: usize = 1000;
+
 /// The arguments of `redial check`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
@@ -132,5 +135,6 @@ pub fn check(source: Source, arguments: &Arguments, services: Option<&Services>)
         Kind::Simulation => simulation::check(&source),
     };
     findings.sort_by_key(|finding| (finding.range.start, finding.severity));
+    finding::truncate(&mut findings, source.text().len());
     Checked { source, kind, findings }
 }

@@ -1,5 +1,6 @@
 //! Problems of policy files.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use jsonc_parser::ast::{ObjectProp, Value};
@@ -7,8 +8,8 @@ use jsonc_parser::common::Ranged;
 use redial::PolicyError;
 use redial::config::{BackoffConfig, LoadError, PolicyConfig, ThrottleConfig};
 
-use super::Finding;
 use super::json_file::{self, range};
+use super::Finding;
 use crate::policy_file::Notation;
 use crate::scenarios::source::Source;
 
@@ -30,9 +31,10 @@ fn json(text: &str) -> Vec<Finding> {
     // Each key is read by itself, so that one run shows all problems.
     let mut findings: Vec<_> =
         object.properties.iter().filter_map(|property| key(text, property)).collect();
-    for (index, property) in object.properties.iter().enumerate() {
+    let mut names = HashSet::new();
+    for property in &object.properties {
         let name = property.name.as_str();
-        if object.properties[..index].iter().any(|earlier| earlier.name.as_str() == name) {
+        if !names.insert(name) {
             let text = format!("the key {name:?} is there twice");
             findings.push(
                 Finding::error("duplicate-key", range(&property.name), text)

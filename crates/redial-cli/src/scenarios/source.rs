@@ -80,6 +80,12 @@ impl Source {
         self.lines.position(&self.text, offset)
     }
 
+    /// Positions of bytes that mostly follow each other: a long line is scanned once.
+    #[must_use]
+    pub fn positions(&self) -> Positions<'_> {
+        Positions { source: self, offset: 0, position: Position { line: 1, column: 1 } }
+    }
+
     /// The line of a byte. Cheaper than its column, which needs a scan of the line.
     #[must_use]
     pub fn line(&self, offset: usize) -> usize {
@@ -99,6 +105,32 @@ impl Source {
             position: Some(self.position(offset)),
             text: text.into(),
         }
+    }
+}
+
+/// Positions of bytes in their order.
+#[derive(Clone, Debug)]
+pub struct Positions<'s> {
+    source: &'s Source,
+    offset: usize,
+    position: Position,
+}
+
+impl Positions<'_> {
+    /// The line and column of a byte.
+    pub fn at(&mut self, offset: usize) -> Position {
+        let text = self.source.text();
+        let offset = offset.min(text.len());
+        let line = self.source.line(offset);
+        if line == self.position.line && offset >= self.offset {
+            let between = &text.as_bytes()[self.offset..offset];
+            // Every byte that does not continue a character begins one.
+            self.position.column += between.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
+        } else {
+            self.position = self.source.position(offset);
+        }
+        self.offset = offset;
+        self.position
     }
 }
 
@@ -127,5 +159,14 @@ mod tests {
         assert_eq!(at("}"), Position { line: 3, column: 1 });
         assert_eq!(source.position(1000), Position { line: 3, column: 2 });
         assert_eq!(Source::new("f", "").position(0), Position { line: 1, column: 1 });
+    }
+
+    #[test]
+    fn source_positions_in_any_order_equal_single_ones() {
+        let source = Source::new("f", "{\n  \"µµ\": x,\n \"y\": 1 }");
+        let mut positions = source.positions();
+        for offset in [0, 1, 4, 5, 7, 7, 9, 6, 2, 20, 14, 1000, 0] {
+            assert_eq!(positions.at(offset), source.position(offset), "{offset}");
+        }
     }
 }

@@ -434,3 +434,23 @@ fn check_colors_only_on_request_without_a_terminal() {
     assert!(run(&[("CLICOLOR_FORCE", "1")]));
     assert!(!run(&[("NO_COLOR", "1")]));
 }
+
+#[test]
+fn check_lists_a_thousand_findings_in_linear_time() {
+    let policy = |count: usize| {
+        let keys: Vec<String> = (0..count).map(|it| format!("\"k{it}\": 1")).collect();
+        format!("{{\"attempts\": 3, {}}}", keys.join(", "))
+    };
+    assert_eq!(rules(&policy(1000), &[]).len(), 1000, "as many as are listed");
+    let begin = std::time::Instant::now();
+    let text = policy(20_000);
+    for options in [&["--format", "json"][..], &["--format", "sarif"], &[]] {
+        let checked = one(&text, options);
+        assert_eq!(checked.code, Some(1));
+        assert!(checked.out.contains("and 19000 more errors"), "{:.400}", checked.out);
+    }
+    let found = rules(&text, &[]);
+    assert_eq!(found.len(), 1001, "one says how many more there are");
+    // Quadratic, it was minutes.
+    assert!(begin.elapsed() < std::time::Duration::from_secs(30), "{:?}", begin.elapsed());
+}
