@@ -7,9 +7,10 @@ use jsonc_parser::ast::{ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use redial::PolicyError;
 use redial::config::{BackoffConfig, LoadError, PolicyConfig, ThrottleConfig};
+use redial_sim::file::Format;
 
 use super::json_file::{self, range};
-use super::Finding;
+use super::{Finding, simulation};
 use crate::policy_file::Notation;
 use crate::scenarios::source::Source;
 
@@ -144,6 +145,11 @@ fn toml_policy(text: &str) -> Vec<Finding> {
     match toml::from_str::<PolicyConfig>(text) {
         Ok(config) => whole(&config, |path| toml_key(text, path)),
         Err(error) => {
+            // Here each key is read by itself, so that one run shows all problems.
+            if let Err(problems) = redial_sim::file::parse_policy(text, Format::Toml) {
+                let problems = problems.as_slice().iter();
+                return problems.map(|it| simulation::finding(it, Format::Toml)).collect();
+            }
             let range = error.span().unwrap_or(0..0);
             let rule = if toml::from_str::<toml::Table>(text).is_ok() { "value" } else { "toml" };
             vec![Finding::error(rule, first_line(text, range), error.message())]

@@ -454,3 +454,22 @@ fn check_lists_a_thousand_findings_in_linear_time() {
     // Quadratic, it was minutes.
     assert!(begin.elapsed() < std::time::Duration::from_secs(30), "{:?}", begin.elapsed());
 }
+
+#[test]
+fn check_toml_policy_reports_every_problem() {
+    let text = "atempts = 3\njitter = \"ful\"\ndeadline = \"5 ms later\"\n";
+    let checked = one_toml(text, &["--json"]);
+    let lines: Vec<_> =
+        rules_of(&checked).into_iter().map(|(_, rule, line, _)| (rule, line)).collect();
+    let value = |line| ("value".to_owned(), line);
+    assert_eq!(lines, [("unknown-field".to_owned(), 1), value(2), value(3)]);
+    assert!(checked.out.contains("did you mean \\\"attempts\\\"?"), "{}", checked.out);
+}
+
+#[test]
+fn check_policy_is_recognised_by_each_of_its_keys() {
+    for text in [r#"{"reset_after": "1m"}"#, r#"{"deadline": "1m"}"#] {
+        let report: Value = serde_json::from_str(&one(text, &["--json"]).out).expect("it is JSON");
+        assert_eq!(report["files"][0]["kind"], "policy", "{text}");
+    }
+}
