@@ -52,6 +52,8 @@ pub(super) struct Matched {
 pub(super) enum LastBecause {
     /// This program got a signal that asks it to end.
     Signal(i32),
+    /// The output of an attempt that timed out matches `--stop-on-output`.
+    OutputStops,
     /// More input than can be replayed.
     InputLimit,
     /// More output than is held back: a part of it has been passed on.
@@ -68,6 +70,7 @@ impl fmt::Display for LastBecause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LastBecause::Signal(signal) => write!(f, "stopped by {}", signal_name(*signal)),
+            LastBecause::OutputStops => f.write_str("the output matches --stop-on-output"),
             LastBecause::InputLimit => {
                 f.write_str("the input is larger than --stdin-limit, so it cannot be replayed")
             }

@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::exit::{End, Exit, Matched};
+use super::exit::{End, Exit, LastBecause, Matched};
 use super::group::Group;
 use super::input::{Feeder, Input};
 use super::output::{Held, Sink, Stream, pump};
@@ -50,6 +50,8 @@ struct Running {
     child: Child,
     group: Group,
     pumps: Vec<oneshot::Receiver<Matched>>,
+    /// What the output that has ended matched.
+    matched: Matched,
     feeder: Option<Feeder>,
     _live: Live,
 }
@@ -74,8 +76,14 @@ impl Process {
         command.stderr(if watches { Stdio::piped() } else { Stdio::inherit() });
         let child = command.spawn().map_err(|error| not_started(name, &error))?;
         let group = Group::new(&child, program.foreground);
-        let mut running =
-            Running { child, group, pumps: Vec::new(), feeder: None, _live: shared.live(group) };
+        let mut running = Running {
+            child,
+            group,
+            pumps: Vec::new(),
+            matched: Matched::default(),
+            feeder: None,
+            _live: shared.live(group),
+        };
         if let Err(error) = running.connect(shared) {
             let text = format!("its streams cannot be used: {error}");
             drop(Process { running: Some(running), shared: shared.clone() });
@@ -90,7 +98,8 @@ impl Process {
         if let Some(running) = &mut self.running {
             exit.end = end(running.child.wait().await);
             running.feeder = None;
-            exit.matched = running.output_end().await;
+            running.output_end().await;
+            exit.matched = running.matched;
         }
         exit.last = self.shared.last();
         // What a failed command has left behind must not run beside the next attempt.
@@ -110,7 +119,14 @@ impl Drop for Process {
         if let Some(mut running) = self.running.take() {
             let kill_after = self.shared.program.kill_after;
             // The runtime polls or drops the call, so there is one.
-            tokio::spawn(async move { running.end_group(kill_after).await });
+            let shared = self.shared.clone();
+            tokio::spawn(async move {
+                running.end_group(kill_after).await;
+                // No retry before `running` is dropped, with its place among the live processes.
+                if running.matched.stop {
+                    shared.set_last(LastBecause::OutputStops);
+                }
+            });
         }
     }
 }
@@ -151,17 +167,15 @@ impl Running {
         let _ = timeout(AFTER_KILL, self.output_end()).await;
     }
 
-    /// Waits for the end of the output, and returns its matches.
-    async fn output_end(&mut self) -> Matched {
-        let mut matched = Matched::default();
+    /// Waits for the end of the output, and keeps its matches.
+    async fn output_end(&mut self) {
         while let Some(pump) = self.pumps.last_mut() {
             let Matched { until, retry, stop } = pump.await.unwrap_or_default();
-            matched.until |= until;
-            matched.retry |= retry;
-            matched.stop |= stop;
+            self.matched.until |= until;
+            self.matched.retry |= retry;
+            self.matched.stop |= stop;
             self.pumps.pop();
         }
-        matched
     }
 
     /// Waits until the process and its group have ended.

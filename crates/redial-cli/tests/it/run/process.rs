@@ -212,3 +212,13 @@ fn run_stopped_command_ends_with_a_signal() {
     });
     assert_eq!(code, Some(Some(143)));
 }
+
+#[test]
+fn run_stop_on_output_decides_after_a_timeout() {
+    let folder = TestFolder::new();
+    let options = ["-n", "3", "--timeout", "500ms", "--stop-on-output", "denied"];
+    let ran = folder.run(&options, "echo x >> count; echo denied; sleep 100");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(124), "denied\n"), "{ran:?}");
+    assert!(ran.err.contains("(the output matches --stop-on-output)"), "{ran:?}");
+    assert_eq!(folder.read("count"), "x\n", "{ran:?}");
+}
