@@ -101,6 +101,14 @@ impl Exit {
     }
 }
 
+#[cfg(unix)]
+impl End {
+    /// Whether this signal ended the command, or a command in its shell.
+    pub(super) fn is_signal(&self, signal: i32) -> bool {
+        *self == End::Signalled(signal) || *self == End::Exited(SIGNAL_BASE + signal)
+    }
+}
+
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -39,6 +39,17 @@ impl Stream {
     }
 }
 
+/// Whether the reader of standard output is gone, which the command learns from SIGPIPE.
+#[cfg(unix)]
+pub(super) fn is_closed() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let out = io::stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok()
+        && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
 /// The output of one attempt that is held back.
 #[derive(Clone, Debug)]
 pub(super) struct Held(Arc<Mutex<HeldState>>);

@@ -13,6 +13,8 @@ use tokio::time::{sleep, timeout};
 use super::exit::{End, Exit, LastBecause, Matched};
 use super::group::Group;
 use super::input::{Feeder, Input};
+#[cfg(unix)]
+use super::output::is_closed;
 use super::output::{Held, Sink, Stream, pump};
 use super::shared::{Live, Shared};
 
@@ -100,6 +102,13 @@ impl Process {
             running.feeder = None;
             running.output_end().await;
             exit.matched = running.matched;
+        }
+        #[cfg(unix)]
+        if matches!(self.shared.program.output, OutputMode::Live)
+            && exit.end.is_signal(rustix::process::Signal::PIPE.as_raw())
+            && is_closed()
+        {
+            self.shared.set_last(LastBecause::OutputClosed);
         }
         exit.last = self.shared.last();
         // What a failed command has left behind must not run beside the next attempt.

@@ -241,3 +241,16 @@ fn run_late_output_of_an_earlier_attempt_goes_to_standard_error() {
     assert_eq!((ran.code, ran.out.as_str()), (Some(3), ""), "{ran:?}");
     assert!(ran.err.contains("late\n") && ran.err.contains("after 3 attempts"), "{ran:?}");
 }
+
+#[test]
+fn run_closed_reader_of_inherited_output_ends_the_retries() {
+    let folder = TestFolder::new();
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let script = format!(
+        "{redial} run --first 5ms --stdout live -- sh -c 'echo x >> count; yes' | head -n 1"
+    );
+    let mut command = Command::new("sh");
+    let ran = ran(command.args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null()));
+    assert_eq!((ran.out.as_str(), folder.read("count").as_str()), ("y\n", "x\n"), "{ran:?}");
+    assert!(ran.err.contains("the reader of standard output is gone"), "{ran:?}");
+}
