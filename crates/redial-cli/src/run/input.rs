@@ -31,19 +31,27 @@ pub(super) enum Input {
 }
 
 impl Input {
-    pub(super) fn new(arguments: &Arguments) -> Self {
+    /// # Errors
+    /// The command could not read it.
+    pub(super) fn new(arguments: &Arguments) -> Result<Self, String> {
         let terminal = io::stdin().is_terminal();
+        let reads = matches!(arguments.stdin, Some(StdinMode::Inherit | StdinMode::Replay));
+        if terminal && reads && !arguments.foreground {
+            return Err("the standard input is a terminal, which the command can only read with \
+                        --foreground; add it, or use --stdin none"
+                .to_owned());
+        }
         let mode = arguments.stdin.unwrap_or(match (terminal, arguments.foreground) {
             (true, true) => StdinMode::Inherit,
             // In a process group of its own, the command cannot read from the terminal.
             (true, false) => StdinMode::None,
             (false, _) => StdinMode::Replay,
         });
-        match mode {
+        Ok(match mode {
             StdinMode::None => Input::Null,
             StdinMode::Inherit => Input::Inherit,
             StdinMode::Replay => Input::replay(arguments.stdin_limit),
-        }
+        })
     }
 
     #[cfg(unix)]

@@ -254,3 +254,26 @@ fn run_closed_reader_of_inherited_output_ends_the_retries() {
     assert_eq!((ran.out.as_str(), folder.read("count").as_str()), ("y\n", "x\n"), "{ran:?}");
     assert!(ran.err.contains("the reader of standard output is gone"), "{ran:?}");
 }
+
+#[test]
+fn run_terminal_as_input_needs_the_foreground() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let folder = TestFolder::new();
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there is a terminal");
+    grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("it can be used");
+    let name = ptsname(&terminal, Vec::new()).expect("it has a name");
+    let name = name.to_str().expect("it is text");
+    let runs = |options: &[&str]| {
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+        let input = rustix::fs::open(name, flags, rustix::fs::Mode::empty()).expect("it opens");
+        let mut command = folder.command(options);
+        ran(command.args(["--", "echo", "ran"]).stdin(Stdio::from(input)))
+    };
+    for mode in ["inherit", "replay"] {
+        let refused = runs(&["--stdin", mode]);
+        assert_eq!((refused.code, refused.out.as_str()), (Some(125), ""), "{refused:?}");
+        assert!(refused.err.contains("--foreground"), "{refused:?}");
+        assert_eq!(runs(&["--stdin", mode, "--foreground"]).out, "ran\n");
+    }
+    assert_eq!(runs(&[]).out, "ran\n");
+}
