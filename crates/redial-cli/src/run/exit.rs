@@ -11,9 +11,9 @@ use super::arguments::Arguments;
 use super::exit_codes::{ExitList, signal_name};
 
 /// The exit code if the command cannot be executed, as shells have it.
-const CANNOT_EXECUTE: i32 = 126;
+pub(super) const CANNOT_EXECUTE: u8 = 126;
 /// The exit code if the command was not found, as shells have it.
-const NOT_FOUND: i32 = 127;
+pub(super) const NOT_FOUND: u8 = 127;
 /// The number that shells add to that of a signal.
 const SIGNAL_BASE: i32 = 128;
 
@@ -34,7 +34,8 @@ pub(super) enum End {
     Signalled(i32),
     /// The process was not started.
     NotStarted {
-        not_found: bool,
+        /// 125, 126 or 127.
+        code: u8,
         text: String,
     },
 }
@@ -93,8 +94,7 @@ impl Exit {
         let code = match &self.end {
             End::Exited(code) => *code,
             End::Signalled(signal) => SIGNAL_BASE + signal,
-            End::NotStarted { not_found: true, .. } => NOT_FOUND,
-            End::NotStarted { not_found: false, .. } => CANNOT_EXECUTE,
+            End::NotStarted { code, .. } => i32::from(*code),
         };
         // Windows has larger ones; a failure must not become a success.
         u8::try_from(code).unwrap_or(u8::MAX)
@@ -180,7 +180,9 @@ impl ExitRules {
             (End::Exited(code), Some(list)) => list.has_code(*code),
             (End::Signalled(signal), Some(list)) => list.has_signal(*signal),
             // A command that is missing is missing the next time, too.
-            (End::Exited(code), None) => !matches!(*code, CANNOT_EXECUTE | NOT_FOUND),
+            (End::Exited(code), None) => {
+                !matches!(u8::try_from(*code), Ok(CANNOT_EXECUTE | NOT_FOUND))
+            }
             (End::Signalled(_), None) => true,
             (End::NotStarted { .. }, _) => false,
         }

@@ -10,7 +10,8 @@ use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::exit::{End, Exit, LastBecause, Matched};
+use super::OWN_ERROR;
+use super::exit::{CANNOT_EXECUTE, End, Exit, LastBecause, Matched, NOT_FOUND};
 use super::group::Group;
 use super::input::{Feeder, Input};
 #[cfg(unix)]
@@ -65,7 +66,7 @@ impl Process {
         let (name, arguments) = program
             .command
             .split_first()
-            .ok_or_else(|| End::NotStarted { not_found: true, text: "no command".to_owned() })?;
+            .ok_or_else(|| End::NotStarted { code: OWN_ERROR, text: "no command".to_owned() })?;
         let mut command = Command::new(name);
         command.args(arguments).stdin(program.input.stdio()).kill_on_drop(true);
         #[cfg(unix)]
@@ -89,7 +90,7 @@ impl Process {
         if let Err(error) = running.connect(shared) {
             let text = format!("its streams cannot be used: {error}");
             drop(Process { running: Some(running), shared: shared.clone() });
-            return Err(End::NotStarted { not_found: false, text });
+            return Err(End::NotStarted { code: OWN_ERROR, text });
         }
         Ok(Process { running: Some(running), shared: shared.clone() })
     }
@@ -201,7 +202,7 @@ fn end(status: io::Result<ExitStatus>) -> End {
         Ok(status) => status,
         Err(error) => {
             let text = format!("its exit code is not known: {error}");
-            return End::NotStarted { not_found: false, text };
+            return End::NotStarted { code: OWN_ERROR, text };
         }
     };
     #[cfg(unix)]
@@ -214,9 +215,19 @@ fn end(status: io::Result<ExitStatus>) -> End {
 fn not_started(name: &OsString, error: &io::Error) -> End {
     let name = name.to_string_lossy();
     if error.kind() == io::ErrorKind::NotFound {
-        return End::NotStarted { not_found: true, text: format!("{name}: command not found") };
+        return End::NotStarted { code: NOT_FOUND, text: format!("{name}: command not found") };
     }
-    End::NotStarted { not_found: false, text: format!("{name} cannot be executed: {error}") }
+    // No process, no memory or no file descriptor is left: that is not about the command.
+    #[cfg(unix)]
+    {
+        use rustix::io::Errno;
+        let errno = Errno::from_io_error(error);
+        if matches!(errno, Some(Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE)) {
+            let text = format!("no process can be started: {error}");
+            return End::NotStarted { code: OWN_ERROR, text };
+        }
+    }
+    End::NotStarted { code: CANNOT_EXECUTE, text: format!("{name} cannot be executed: {error}") }
 }
 
 #[cfg(unix)]
@@ -252,3 +263,22 @@ mod streams {
     }
 }
 use streams::{blocking_stderr, blocking_stdin, blocking_stdout};
+
+#[cfg(all(test, unix))]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn run_start_without_resources_is_125() {
+        let code = |errno: Errno| match not_started(&"command".into(), &errno.into()) {
+            End::NotStarted { code, .. } => code,
+            end => panic!("it was not started: {end}"),
+        };
+        for errno in [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE] {
+            assert_eq!(code(errno), 125, "{errno}");
+        }
+        assert_eq!((code(Errno::NOENT), code(Errno::ACCESS), code(Errno::NOEXEC)), (127, 126, 126));
+    }
+}
