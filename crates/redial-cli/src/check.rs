@@ -40,7 +40,8 @@ pub const FINDINGS_MAX: usize = 1000;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub struct Arguments {
-    /// The files: service configs and scenarios in JSON, policies and simulations in JSON or TOML.
+    /// The files: service configs and scenarios in JSON, policies and simulations in JSON or TOML; "-"
+    /// is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<String>,
     /// Also report what gRPC clients in these languages reject, ignore or do differently.
@@ -96,7 +97,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
     let mut checked = Vec::new();
     let mut unreadable = false;
     for path in &arguments.files {
-        match Source::open(path, FILE_BYTES_MAX) {
+        match Source::open_or_stdin(path, FILE_BYTES_MAX) {
             Ok(source) => checked.push(check(source, arguments, services.as_ref())),
             // A text that is not UTF-8 has a position: that is a problem of the content.
             Err(diagnostic) if diagnostic.position.is_some() => {

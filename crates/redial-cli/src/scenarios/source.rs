@@ -41,11 +41,30 @@ impl Source {
     /// # Errors
     /// It cannot be read, is larger than `bytes_max`, or is not UTF-8.
     pub fn open(path: &str, bytes_max: u64) -> Result<Self, Diagnostic> {
+        Source::read(path, bytes_max, || File::open(path))
+    }
+
+    /// The same; `-` is standard input.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open_or_stdin(path: &str, bytes_max: u64) -> Result<Self, Diagnostic> {
+        match path {
+            "-" => Source::read(path, bytes_max, || Ok(io::stdin().lock())),
+            _ => Source::open(path, bytes_max),
+        }
+    }
+
+    fn read<R: Read>(
+        path: &str,
+        bytes_max: u64,
+        open: impl FnOnce() -> io::Result<R>,
+    ) -> Result<Self, Diagnostic> {
         let read = || {
             let mut bytes = Vec::new();
             // The length of a pipe or device is unknown: reading one byte more than the limit is
             // enough.
-            File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+            open()?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
             if bytes.len() as u64 > bytes_max {
                 return Err(io::Error::other(format!("it is larger than {bytes_max} bytes")));
             }

@@ -473,3 +473,16 @@ fn check_policy_is_recognised_by_each_of_its_keys() {
         assert_eq!(report["files"][0]["kind"], "policy", "{text}");
     }
 }
+
+#[test]
+fn check_reads_standard_input() {
+    let folder = tempfile::tempdir().expect("the temporary folder can be written");
+    let path = folder.path().join("input");
+    std::fs::write(&path, "atempts = 3\n").expect("the folder can be written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redial"));
+    let input = std::fs::File::open(&path).expect("it can be read");
+    let output = command.args(["check", "-"]).stdin(input).output().expect("it runs");
+    let out = String::from_utf8(output.stdout).expect("it is text");
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    assert!(out.contains(" --> -:1:1\n") && out.contains("did you mean"), "{out}");
+}
