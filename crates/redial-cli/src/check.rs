@@ -33,11 +33,15 @@ pub use runtimes::Runtime;
 /// The largest allowed file.
 pub const FILE_BYTES_MAX: u64 = crate::scenarios::load::FILE_BYTES_MAX;
 
+/// The most findings of each severity that are listed for a file.
+pub const FINDINGS_MAX: usize = 1000;
+
 /// The arguments of `redial check`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub struct Arguments {
-    /// The files: service configs and scenarios in JSON, policies and simulations in JSON or TOML.
+    /// The files: service configs and scenarios in JSON, policies and simulations in JSON or TOML; "-"
+    /// is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<String>,
     /// Also report what gRPC clients in these languages reject, ignore or do differently.
@@ -93,7 +97,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
     let mut checked = Vec::new();
     let mut unreadable = false;
     for path in &arguments.files {
-        match Source::open(path, FILE_BYTES_MAX) {
+        match Source::open_or_stdin(path, FILE_BYTES_MAX) {
             Ok(source) => checked.push(check(source, arguments, services.as_ref())),
             // A text that is not UTF-8 has a position: that is a problem of the content.
             Err(diagnostic) if diagnostic.position.is_some() => {
@@ -132,5 +136,6 @@ pub fn check(source: Source, arguments: &Arguments, services: Option<&Services>)
         Kind::Simulation => simulation::check(&source),
     };
     findings.sort_by_key(|finding| (finding.range.start, finding.severity));
+    finding::truncate(&mut findings, source.text().len());
     Checked { source, kind, findings }
 }

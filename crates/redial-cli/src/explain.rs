@@ -13,6 +13,7 @@ use crate::log_file::{self, human};
 
 /// The arguments of `redial explain`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = EXIT_CODES)]
 pub struct Arguments {
     /// A call log: JSON lines, as `CallLog::to_json_lines` and `redial run --log` write them.
     pub log: PathBuf,
@@ -20,6 +21,11 @@ pub struct Arguments {
     #[arg(long)]
     pub json: bool,
 }
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  the call is explained
+  2  the file cannot be read, or the command was used wrongly";
 
 /// Explains a call log. Returns 0, and 2 if it cannot be read.
 ///

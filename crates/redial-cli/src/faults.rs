@@ -29,10 +29,16 @@ const STREAMS_KEPT: usize = 100;
 
 /// The arguments of `redial faults`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = EXIT_CODES)]
 pub struct Arguments {
     #[command(subcommand)]
     faults: Faults,
 }
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  ended by a signal, its time or its number of requests
+  2  the script cannot be read, the address cannot be used, or the command was used wrongly";
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Faults {

@@ -131,6 +131,6 @@ fn demo(out: &mut impl Write) -> io::Result<()> {
 /// The width of the terminal, or `COLUMNS` without one.
 fn columns() -> usize {
     let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    let told = || std::env::var("COLUMNS").ok()?.parse().ok();
-    terminal.or_else(told).unwrap_or(80)
+    let environment = || std::env::var("COLUMNS").ok()?.parse().ok();
+    terminal.or_else(environment).unwrap_or(80)
 }

@@ -71,7 +71,7 @@ fn try_run(arguments: &Arguments) -> Result<u8, String> {
     }
     let program = Program {
         command: arguments.command.clone(),
-        input: input::Input::new(arguments),
+        input: input::Input::new(arguments)?,
         output: output_mode(arguments),
         foreground: arguments.foreground,
         kill_after: arguments.kill_after,

@@ -34,6 +34,7 @@ use report::{Outcome, Shown, Verdict};
 
 /// The arguments of `redial scenarios`.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_long_help = EXIT_CODES)]
 pub struct Arguments {
     /// Run through the public API on a paused clock, where that can reproduce the scenario.
     #[arg(long)]
@@ -55,6 +56,12 @@ pub struct Arguments {
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<String>,
 }
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  all scenarios passed
+  1  at least one scenario failed
+  2  a file cannot be read, is invalid or is empty, or the command was used wrongly";
 
 /// The tolerance of times in the core: 0.001 ms.
 const TOLERANCE: redial::time::Ns = 1_000;

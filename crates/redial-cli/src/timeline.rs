@@ -15,7 +15,7 @@ const WIDTH_MIN: usize = 10;
 const MARGINS: usize = 8;
 
 /// The row of one attempt.
-struct KnownDifference {
+struct AttemptRow {
     attempt: u32,
     waits_from: Ns,
     start: Ns,
@@ -44,7 +44,7 @@ pub fn timeline(events: &[(Ns, Event)], columns: usize) -> String {
         let dots = "·".repeat(start.saturating_sub(from));
         let gap = " ".repeat(from);
         let rest = " ".repeat((width + 1).saturating_sub(start + (stop - start).max(1)));
-        let KnownDifference { attempt, mark, text: word, .. } = row;
+        let AttemptRow { attempt, mark, text: word, .. } = row;
         let _ = writeln!(text, "  {attempt:>2} {gap}{dots}{bar}{mark}{rest} {word}");
     }
     let _ = writeln!(text, "     {}", axis(end - begin, width));
@@ -52,17 +52,15 @@ pub fn timeline(events: &[(Ns, Event)], columns: usize) -> String {
     text
 }
 
-fn rows(events: &[(Ns, Event)], begin: Ns, end: Ns) -> Vec<KnownDifference> {
-    let mut rows: Vec<KnownDifference> = Vec::new();
+fn rows(events: &[(Ns, Event)], begin: Ns, end: Ns) -> Vec<AttemptRow> {
+    let mut rows: Vec<AttemptRow> = Vec::new();
     let mut decided = begin;
     for &(at, event) in events {
         let (attempt, mark, text) = match event {
             Event::AttemptStarted { attempt, .. } => {
                 let text = String::from("still running");
                 let waits_from = decided.min(at);
-                rows.push(KnownDifference {
-                    attempt, waits_from, start: at, end, mark: '…', text
-                });
+                rows.push(AttemptRow { attempt, waits_from, start: at, end, mark: '…', text });
                 // A hedge without a delay has no waiting time.
                 decided = at;
                 continue;
@@ -72,9 +70,8 @@ fn rows(events: &[(Ns, Event)], begin: Ns, end: Ns) -> Vec<KnownDifference> {
                 Directive::Fail => (attempt, '✗', String::from("failed, not retryable")),
                 Directive::Retry(failure) => {
                     let kind = format!("{:?}", failure.kind).to_lowercase();
-                    let stop_reason =
-                        failure.reason.map_or(kind, |reason| reason.name().to_owned());
-                    (attempt, '✗', stop_reason)
+                    let text = failure.reason.map_or(kind, |reason| reason.name().to_owned());
+                    (attempt, '✗', text)
                 }
             },
             Event::AttemptTimedOut { attempt } => (attempt, '⧖', String::from("timed out")),

@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
-use super::Kind;
+use super::{FINDINGS_MAX, Kind};
 use crate::scenarios::source::{Diagnostic, Source};
+
+/// The rule of a finding that stands for those beyond a limit.
+pub(super) const LIMIT: &str = "limit";
 
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,6 +68,21 @@ impl Finding {
     pub(super) fn help(mut self, text: impl Into<String>) -> Self {
         self.help = Some(text.into());
         self
+    }
+}
+
+/// Keeps the first [`FINDINGS_MAX`] of each severity, and says how many more there are.
+pub(super) fn truncate(findings: &mut Vec<Finding>, end: usize) {
+    for severity in [Severity::Error, Severity::Warning, Severity::Note] {
+        let mut count = 0;
+        findings.retain(|finding| {
+            count += usize::from(finding.severity == severity);
+            finding.severity != severity || count <= FINDINGS_MAX || finding.rule == LIMIT
+        });
+        if count > FINDINGS_MAX {
+            let text = format!("and {} more {}s", count - FINDINGS_MAX, severity.name());
+            findings.push(Finding { severity, ..Finding::error(LIMIT, end..end, text) });
+        }
     }
 }
 

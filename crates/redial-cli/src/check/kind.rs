@@ -25,7 +25,7 @@ const SCENARIOS: [&str; 2] = ["scenarios", "configs"];
 /// The keys that only a simulation file has.
 const SIMULATION: [&str; 5] = ["duration", "clients", "services", "disturbances", "policies"];
 /// The keys that only a policy has.
-const POLICY: [&str; 13] = [
+const POLICY: [&str; 14] = [
     "preset",
     "attempts",
     "backoff",
@@ -37,6 +37,7 @@ const POLICY: [&str; 13] = [
     "late",
     "hint_max",
     "hint_jitter",
+    "reset_after",
     "throttle",
     "hedge",
 ];

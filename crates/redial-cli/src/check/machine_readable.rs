@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::{Checked, Finding, Severity};
+use crate::scenarios::source::Position;
 
 pub(super) fn json(checked: &[Checked], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{:#}", report(checked))
@@ -16,12 +17,13 @@ pub(super) fn report(checked: &[Checked]) -> Value {
     let files: Vec<Value> = checked
         .iter()
         .map(|file| {
+            let (mut begins, mut ends) = (file.source.positions(), file.source.positions());
             let findings: Vec<Value> = file
                 .findings
                 .iter()
                 .map(|finding| {
-                    let begin = file.source.position(finding.range.start);
-                    let end = file.source.position(finding.range.end);
+                    let begin = begins.at(finding.range.start);
+                    let end = ends.at(finding.range.end);
                     json!({
                         "rule": finding.rule,
                         "severity": finding.severity.name(),
@@ -55,7 +57,13 @@ pub(super) fn sarif(checked: &[Checked], out: &mut dyn Write) -> io::Result<()> 
     let rules: Vec<Value> = rules.into_iter().map(|rule| json!({ "id": rule })).collect();
     let results: Vec<Value> = checked
         .iter()
-        .flat_map(|file| file.findings.iter().map(move |finding| result(file, finding)))
+        .flat_map(|file| {
+            let (mut begins, mut ends) = (file.source.positions(), file.source.positions());
+            file.findings.iter().map(move |finding| {
+                let begin = begins.at(finding.range.start);
+                result(file, finding, begin, ends.at(finding.range.end))
+            })
+        })
         .collect();
     let report = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -75,9 +83,7 @@ pub(super) fn sarif(checked: &[Checked], out: &mut dyn Write) -> io::Result<()> 
     writeln!(out, "{report:#}")
 }
 
-fn result(file: &Checked, finding: &Finding) -> Value {
-    let begin = file.source.position(finding.range.start);
-    let end = file.source.position(finding.range.end);
+fn result(file: &Checked, finding: &Finding, begin: Position, end: Position) -> Value {
     let text = match &finding.help {
         Some(help) => format!("{}; {help}", finding.text),
         None => finding.text.clone(),

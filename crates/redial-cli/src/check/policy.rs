@@ -1,14 +1,16 @@
 //! Problems of policy files.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use jsonc_parser::ast::{ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use redial::PolicyError;
 use redial::config::{BackoffConfig, LoadError, PolicyConfig, ThrottleConfig};
+use redial_sim::file::Format;
 
-use super::Finding;
 use super::json_file::{self, range};
+use super::{Finding, simulation};
 use crate::policy_file::Notation;
 use crate::scenarios::source::Source;
 
@@ -30,9 +32,10 @@ fn json(text: &str) -> Vec<Finding> {
     // Each key is read by itself, so that one run shows all problems.
     let mut findings: Vec<_> =
         object.properties.iter().filter_map(|property| key(text, property)).collect();
-    for (index, property) in object.properties.iter().enumerate() {
+    let mut names = HashSet::new();
+    for property in &object.properties {
         let name = property.name.as_str();
-        if object.properties[..index].iter().any(|earlier| earlier.name.as_str() == name) {
+        if !names.insert(name) {
             let text = format!("the key {name:?} is there twice");
             findings.push(
                 Finding::error("duplicate-key", range(&property.name), text)
@@ -142,6 +145,11 @@ fn toml_policy(text: &str) -> Vec<Finding> {
     match toml::from_str::<PolicyConfig>(text) {
         Ok(config) => whole(&config, |path| toml_key(text, path)),
         Err(error) => {
+            // Here each key is read by itself, so that one run shows all problems.
+            if let Err(problems) = redial_sim::file::parse_policy(text, Format::Toml) {
+                let problems = problems.as_slice().iter();
+                return problems.map(|it| simulation::finding(it, Format::Toml)).collect();
+            }
             let range = error.span().unwrap_or(0..0);
             let rule = if toml::from_str::<toml::Table>(text).is_ok() { "value" } else { "toml" };
             vec![Finding::error(rule, first_line(text, range), error.message())]

@@ -17,7 +17,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
 }
 
 /// A problem says what is wrong, and after a semicolon what to write instead.
-fn finding(problem: &Problem, format: Format) -> Finding {
+pub(super) fn finding(problem: &Problem, format: Format) -> Finding {
     let Problem { rule, range, path, text, .. } = problem;
     let (what, help) = match text.split_once("; ") {
         Some((what, help)) => (what, Some(help)),

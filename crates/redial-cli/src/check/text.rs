@@ -1,12 +1,16 @@
 //! Problems for people: the line, the position underlined, the rule, and what to write instead.
 
 use std::io::{self, Write};
+use std::ops::Range;
 
-use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 
 use super::policy::first_line;
 use super::{Checked, Finding, Severity};
+use crate::scenarios::source::Position;
 
+/// How much of a line is shown before and after a finding.
+const PART_MAX: usize = 500;
 /// The width of messages without a terminal.
 const COLUMNS: usize = 140;
 
@@ -20,8 +24,10 @@ pub(super) fn print(
     let renderer = if colored { Renderer::styled() } else { Renderer::plain() };
     let renderer = renderer.term_width(columns);
     for file in checked {
+        let mut positions = file.source.positions();
         for finding in &file.findings {
-            writeln!(out, "{}\n", render(file, finding, &renderer))?;
+            let position = positions.at(finding.range.start);
+            writeln!(out, "{}\n", render(file, finding, position, &renderer))?;
         }
     }
     if checked.is_empty() {
@@ -30,7 +36,7 @@ pub(super) fn print(
     writeln!(err, "{}", summary(checked))
 }
 
-fn render(file: &Checked, finding: &Finding, renderer: &Renderer) -> String {
+fn render(file: &Checked, finding: &Finding, position: Position, renderer: &Renderer) -> String {
     let level = match finding.severity {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
@@ -43,16 +49,36 @@ fn render(file: &Checked, finding: &Finding, renderer: &Renderer) -> String {
     let start = file.source.line_start(line);
     let range = first_line(text, finding.range.clone());
     let end = text[range.end..].find('\n').map_or(text.len(), |at| range.end + at);
-    let annotation = AnnotationKind::Primary.span(range.start - start..range.end - start);
-    let snippet = Snippet::source(&text[start..end])
-        .line_start(line)
-        .path(file.source.name())
-        .annotation(annotation);
-    let mut group = level.primary_title(&finding.text).id(&finding.rule).element(snippet);
+    let part = part_of_line(text, start..end, &range);
+    let is_whole = part == (start..end);
+    let underlined = range.start - part.start..range.end.min(part.end) - part.start;
+    let annotation = AnnotationKind::Primary.span(underlined);
+    let snippet = Snippet::source(&text[part]).line_start(line).annotation(annotation);
+    let title = level.primary_title(&finding.text).id(&finding.rule);
+    let mut group = if is_whole {
+        title.element(snippet.path(file.source.name()))
+    } else {
+        let origin = Origin::path(file.source.name()).line(line).char_column(position.column);
+        title.element(origin).element(snippet)
+    };
     if let Some(help) = &finding.help {
         group = group.element(Level::HELP.message(help));
     }
     renderer.render(&[group])
+}
+
+/// The part of a line that is shown. A terminal has no place for more, and a long line would be
+/// searched for each of its findings.
+fn part_of_line(text: &str, line: Range<usize>, range: &Range<usize>) -> Range<usize> {
+    let mut start = range.start.saturating_sub(PART_MAX).max(line.start);
+    let mut end = (range.start + PART_MAX).min(line.end);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    start..end
 }
 
 fn summary(checked: &[Checked]) -> String {

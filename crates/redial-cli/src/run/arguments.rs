@@ -154,7 +154,7 @@ Exit codes:
   128+N  signal N ended the last attempt
   1      the command succeeded, but not with the output that was asked for
   124    the deadline or the timeout of the last attempt ended it
-  125    this program failed, or was used wrongly
+  125    this program failed, could not write the output, or was used wrongly
   126    the command cannot be executed
   127    the command was not found";
 

@@ -11,9 +11,9 @@ use super::arguments::Arguments;
 use super::exit_codes::{ExitList, signal_name};
 
 /// The exit code if the command cannot be executed, as shells have it.
-const CANNOT_EXECUTE: i32 = 126;
+pub(super) const CANNOT_EXECUTE: u8 = 126;
 /// The exit code if the command was not found, as shells have it.
-const NOT_FOUND: i32 = 127;
+pub(super) const NOT_FOUND: u8 = 127;
 /// The number that shells add to that of a signal.
 const SIGNAL_BASE: i32 = 128;
 
@@ -34,7 +34,8 @@ pub(super) enum End {
     Signalled(i32),
     /// The process was not started.
     NotStarted {
-        not_found: bool,
+        /// 125, 126 or 127.
+        code: u8,
         text: String,
     },
 }
@@ -52,25 +53,37 @@ pub(super) struct Matched {
 pub(super) enum LastBecause {
     /// This program got a signal that asks it to end.
     Signal(i32),
+    /// The output of an attempt that timed out matches `--stop-on-output`.
+    OutputStops,
     /// More input than can be replayed.
     InputLimit,
     /// More output than is held back: a part of it has been passed on.
     OutputLimit,
+    /// The output cannot be held back: a part of it has been passed on.
+    OutputNotKept,
     /// The reader of the standard output is gone.
     OutputClosed,
+    /// A part of the output cannot be written: it is lost.
+    OutputLost,
 }
 
 impl fmt::Display for LastBecause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LastBecause::Signal(signal) => write!(f, "stopped by {}", signal_name(*signal)),
+            LastBecause::OutputStops => f.write_str("the output matches --stop-on-output"),
             LastBecause::InputLimit => {
                 f.write_str("the input is larger than --stdin-limit, so it cannot be replayed")
             }
             LastBecause::OutputLimit => f.write_str(
                 "the output is larger than --stdout-limit, and a part of it has been passed on",
             ),
+            LastBecause::OutputNotKept => f.write_str(
+                "the output cannot be kept in the temporary folder, and a part of it has been \
+                 passed on",
+            ),
             LastBecause::OutputClosed => f.write_str("the reader of standard output is gone"),
+            LastBecause::OutputLost => f.write_str("the output cannot be written"),
         }
     }
 }
@@ -81,11 +94,18 @@ impl Exit {
         let code = match &self.end {
             End::Exited(code) => *code,
             End::Signalled(signal) => SIGNAL_BASE + signal,
-            End::NotStarted { not_found: true, .. } => NOT_FOUND,
-            End::NotStarted { not_found: false, .. } => CANNOT_EXECUTE,
+            End::NotStarted { code, .. } => i32::from(*code),
         };
         // Windows has larger ones; a failure must not become a success.
         u8::try_from(code).unwrap_or(u8::MAX)
+    }
+}
+
+#[cfg(unix)]
+impl End {
+    /// Whether this signal ended the command, or a command in its shell.
+    pub(super) fn is_signal(&self, signal: i32) -> bool {
+        *self == End::Signalled(signal) || *self == End::Exited(SIGNAL_BASE + signal)
     }
 }
 
@@ -160,7 +180,9 @@ impl ExitRules {
             (End::Exited(code), Some(list)) => list.has_code(*code),
             (End::Signalled(signal), Some(list)) => list.has_signal(*signal),
             // A command that is missing is missing the next time, too.
-            (End::Exited(code), None) => !matches!(*code, CANNOT_EXECUTE | NOT_FOUND),
+            (End::Exited(code), None) => {
+                !matches!(u8::try_from(*code), Ok(CANNOT_EXECUTE | NOT_FOUND))
+            }
             (End::Signalled(_), None) => true,
             (End::NotStarted { .. }, _) => false,
         }

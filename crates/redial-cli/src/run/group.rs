@@ -27,6 +27,8 @@ impl Group {
 
     pub(super) fn terminate(self, child: &mut Child) {
         self.signal_if_running(child, Signal::TERM);
+        // A stopped process does not end before it continues.
+        self.signal_if_running(child, Signal::CONT);
     }
 
     pub(super) fn kill(self, child: &mut Child) {

@@ -31,19 +31,27 @@ pub(super) enum Input {
 }
 
 impl Input {
-    pub(super) fn new(arguments: &Arguments) -> Self {
+    /// # Errors
+    /// The command could not read it.
+    pub(super) fn new(arguments: &Arguments) -> Result<Self, String> {
         let terminal = io::stdin().is_terminal();
+        let reads = matches!(arguments.stdin, Some(StdinMode::Inherit | StdinMode::Replay));
+        if terminal && reads && !arguments.foreground {
+            return Err("the standard input is a terminal, which the command can only read with \
+                        --foreground; add it, or use --stdin none"
+                .to_owned());
+        }
         let mode = arguments.stdin.unwrap_or(match (terminal, arguments.foreground) {
             (true, true) => StdinMode::Inherit,
             // In a process group of its own, the command cannot read from the terminal.
             (true, false) => StdinMode::None,
             (false, _) => StdinMode::Replay,
         });
-        match mode {
+        Ok(match mode {
             StdinMode::None => Input::Null,
             StdinMode::Inherit => Input::Inherit,
             StdinMode::Replay => Input::replay(arguments.stdin_limit),
-        }
+        })
     }
 
     #[cfg(unix)]
@@ -155,10 +163,8 @@ impl InputSpool {
         let spool = self.clone();
         std::thread::spawn(move || {
             let mut at = 0;
-            while let Some(chunk) = spool.next_chunk(&mut at, generation) {
-                if spool.lock().over_limit {
-                    shared.set_last(LastBecause::InputLimit);
-                }
+            let on_limit = || shared.set_last(LastBecause::InputLimit);
+            while let Some(chunk) = spool.next_chunk(&mut at, generation, on_limit) {
                 // The command need not read its input to the end.
                 if to.write_all(&chunk).is_err() {
                     break;
@@ -169,7 +175,13 @@ impl InputSpool {
     }
 
     /// The next part of the input, once it is there; `None` at its end, or if the attempt has ended.
-    fn next_chunk(&self, at: &mut u64, generation: u64) -> Option<Vec<u8>> {
+    /// `on_limit` is called before a part is taken that the next attempt would not get.
+    fn next_chunk(
+        &self,
+        at: &mut u64,
+        generation: u64,
+        on_limit: impl FnOnce(),
+    ) -> Option<Vec<u8>> {
         let mut state = self.lock();
         loop {
             if state.generation != generation {
@@ -178,8 +190,10 @@ impl InputSpool {
             if *at < state.kept {
                 return state.read_kept(at).ok();
             }
-            if let Some(chunk) = state.beyond.pop_front() {
-                return Some(chunk);
+            if !state.beyond.is_empty() {
+                // Before the lock is released: a retry that starts now must see it.
+                on_limit();
+                return state.beyond.pop_front();
             }
             if state.ended {
                 return None;
@@ -247,5 +261,26 @@ impl State {
             self.over_limit = true;
             self.beyond.push_back(bytes.to_vec());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_input_beyond_the_limit_is_reported_before_it_is_taken() {
+        let spool = InputSpool::new(4);
+        spool.lock().add(b"kept");
+        spool.lock().add(b"beyond");
+        let mut at = 0;
+        let kept = spool.next_chunk(&mut at, 0, || panic!("it can be replayed"));
+        assert_eq!(kept.as_deref(), Some(&b"kept"[..]));
+        let mut reported = false;
+        let beyond = spool.next_chunk(&mut at, 0, || {
+            assert!(spool.state.try_lock().is_err(), "no other thread can take it");
+            reported = true;
+        });
+        assert_eq!((beyond.as_deref(), reported), (Some(&b"beyond"[..]), true));
     }
 }

@@ -39,6 +39,17 @@ impl Stream {
     }
 }
 
+/// Whether the reader of standard output is gone, which the command learns from SIGPIPE.
+#[cfg(unix)]
+pub(super) fn is_closed() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let out = io::stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok()
+        && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
 /// The output of one attempt that is held back.
 #[derive(Clone, Debug)]
 pub(super) struct Held(Arc<Mutex<HeldState>>);
@@ -48,14 +59,14 @@ struct HeldState {
     spool: SpooledTempFile,
     bytes: u64,
     bytes_max: u64,
-    /// The limit was reached: what was held is passed on, and so is the rest.
-    passed_on: bool,
+    /// Where what was held went, and where the rest goes.
+    passed_on: Option<Stream>,
 }
 
 impl Held {
     pub(super) fn new(bytes_max: u64) -> Self {
         let spool = SpooledTempFile::new(MEMORY_MAX);
-        let state = HeldState { spool, bytes: 0, bytes_max, passed_on: false };
+        let state = HeldState { spool, bytes: 0, bytes_max, passed_on: None };
         Held(Arc::new(Mutex::new(state)))
     }
 
@@ -63,45 +74,63 @@ impl Held {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds output. Returns whether it is still held back.
-    fn write(&self, bytes: &[u8]) -> io::Result<bool> {
+    /// Adds output. What cannot be held back is passed on; `on_limit` gets the reason before that.
+    fn write(&self, bytes: &[u8], on_limit: impl FnOnce(LastBecause)) -> Result<(), NotWritten> {
         let mut state = self.lock();
-        let total = state.bytes.saturating_add(bytes.len() as u64);
-        if !state.passed_on && total > state.bytes_max {
-            state.passed_on = true;
-            state.copy_to(Stream::Out)?;
-        }
-        if state.passed_on {
-            Stream::Out.write_all(bytes)?;
-            return Ok(false);
-        }
-        state.spool.write_all(bytes)?;
-        state.bytes = total;
-        Ok(true)
+        let stream = match state.passed_on {
+            // The attempt may have been given up, and another one may run.
+            Some(stream) => stream,
+            None => {
+                let Err(because) = state.keep(bytes) else { return Ok(()) };
+                on_limit(because);
+                state.pass_on(Stream::Out)?;
+                Stream::Out
+            }
+        };
+        stream.write_all(bytes).map_err(|error| NotWritten { stream, error })
     }
 
     /// Writes what is held back.
-    pub(super) fn release_to(self, stream: Stream) -> io::Result<()> {
+    pub(super) fn release_to(self, stream: Stream) -> Result<(), NotWritten> {
         let mut state = self.lock();
-        if state.passed_on {
-            return Ok(());
-        }
-        state.passed_on = true;
-        state.copy_to(stream)
+        if state.passed_on.is_some() { Ok(()) } else { state.pass_on(stream) }
     }
 }
 
 impl HeldState {
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), LastBecause> {
+        let total = self.bytes.saturating_add(bytes.len() as u64);
+        if total > self.bytes_max {
+            return Err(LastBecause::OutputLimit);
+        }
+        self.spool.write_all(bytes).map_err(|_| LastBecause::OutputNotKept)?;
+        self.bytes = total;
+        Ok(())
+    }
+
+    fn pass_on(&mut self, stream: Stream) -> Result<(), NotWritten> {
+        self.passed_on = Some(stream);
+        self.copy_to(stream).map_err(|error| NotWritten { stream, error })
+    }
+
     fn copy_to(&mut self, stream: Stream) -> io::Result<()> {
         self.spool.seek(SeekFrom::Start(0))?;
+        // A part of a write that failed may be behind them.
+        let mut kept = (&mut self.spool).take(self.bytes);
         let mut chunk = vec![0; CHUNK];
         loop {
-            match self.spool.read(&mut chunk)? {
+            match kept.read(&mut chunk)? {
                 0 => return Ok(()),
                 count => stream.write_all(&chunk[..count])?,
             }
         }
     }
+}
+
+/// Output is lost, or its reader is gone.
+pub(super) struct NotWritten {
+    pub(super) stream: Stream,
+    pub(super) error: io::Error,
 }
 
 /// Where a pump writes.
@@ -130,15 +159,8 @@ pub(super) fn pump(
             };
             lines.add(&chunk[..count]);
             if let Err(error) = sink.write(&chunk[..count], &shared) {
-                // The command gets SIGPIPE, as if it had written to the closed stream itself.
-                let because = match error.kind() {
-                    io::ErrorKind::BrokenPipe => LastBecause::OutputClosed,
-                    _ => LastBecause::OutputLimit,
-                };
-                if because == LastBecause::OutputLimit {
-                    print_error!("redial: the output cannot be written: {error}");
-                }
-                shared.set_last(because);
+                // The command gets SIGPIPE, as if it had written to a closed stream itself.
+                shared.not_written(&error);
                 break;
             }
         }
@@ -151,15 +173,12 @@ pub(super) fn pump(
 }
 
 impl Sink {
-    fn write(&mut self, bytes: &[u8], shared: &Shared) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8], shared: &Shared) -> Result<(), NotWritten> {
         match self {
-            Sink::Live(stream) => stream.write_all(bytes),
-            Sink::Held(held) => {
-                if !held.write(bytes)? {
-                    shared.set_last(LastBecause::OutputLimit);
-                }
-                Ok(())
+            Sink::Live(stream) => {
+                stream.write_all(bytes).map_err(|error| NotWritten { stream: *stream, error })
             }
+            Sink::Held(held) => held.write(bytes, |because| shared.set_last(because)),
         }
     }
 }

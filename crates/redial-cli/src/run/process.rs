@@ -10,9 +10,12 @@ use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::exit::{End, Exit, Matched};
+use super::OWN_ERROR;
+use super::exit::{CANNOT_EXECUTE, End, Exit, LastBecause, Matched, NOT_FOUND};
 use super::group::Group;
 use super::input::{Feeder, Input};
+#[cfg(unix)]
+use super::output::is_closed;
 use super::output::{Held, Sink, Stream, pump};
 use super::shared::{Live, Shared};
 
@@ -50,6 +53,8 @@ struct Running {
     child: Child,
     group: Group,
     pumps: Vec<oneshot::Receiver<Matched>>,
+    /// What the output that has ended matched.
+    matched: Matched,
     feeder: Option<Feeder>,
     _live: Live,
 }
@@ -61,7 +66,7 @@ impl Process {
         let (name, arguments) = program
             .command
             .split_first()
-            .ok_or_else(|| End::NotStarted { not_found: true, text: "no command".to_owned() })?;
+            .ok_or_else(|| End::NotStarted { code: OWN_ERROR, text: "no command".to_owned() })?;
         let mut command = Command::new(name);
         command.args(arguments).stdin(program.input.stdio()).kill_on_drop(true);
         #[cfg(unix)]
@@ -74,12 +79,18 @@ impl Process {
         command.stderr(if watches { Stdio::piped() } else { Stdio::inherit() });
         let child = command.spawn().map_err(|error| not_started(name, &error))?;
         let group = Group::new(&child, program.foreground);
-        let mut running =
-            Running { child, group, pumps: Vec::new(), feeder: None, _live: shared.live(group) };
+        let mut running = Running {
+            child,
+            group,
+            pumps: Vec::new(),
+            matched: Matched::default(),
+            feeder: None,
+            _live: shared.live(group),
+        };
         if let Err(error) = running.connect(shared) {
             let text = format!("its streams cannot be used: {error}");
             drop(Process { running: Some(running), shared: shared.clone() });
-            return Err(End::NotStarted { not_found: false, text });
+            return Err(End::NotStarted { code: OWN_ERROR, text });
         }
         Ok(Process { running: Some(running), shared: shared.clone() })
     }
@@ -90,7 +101,15 @@ impl Process {
         if let Some(running) = &mut self.running {
             exit.end = end(running.child.wait().await);
             running.feeder = None;
-            exit.matched = running.output_end().await;
+            running.output_end().await;
+            exit.matched = running.matched;
+        }
+        #[cfg(unix)]
+        if matches!(self.shared.program.output, OutputMode::Live)
+            && exit.end.is_signal(rustix::process::Signal::PIPE.as_raw())
+            && is_closed()
+        {
+            self.shared.set_last(LastBecause::OutputClosed);
         }
         exit.last = self.shared.last();
         // What a failed command has left behind must not run beside the next attempt.
@@ -110,7 +129,14 @@ impl Drop for Process {
         if let Some(mut running) = self.running.take() {
             let kill_after = self.shared.program.kill_after;
             // The runtime polls or drops the call, so there is one.
-            tokio::spawn(async move { running.end_group(kill_after).await });
+            let shared = self.shared.clone();
+            tokio::spawn(async move {
+                running.end_group(kill_after).await;
+                // No retry before `running` is dropped, with its place among the live processes.
+                if running.matched.stop {
+                    shared.set_last(LastBecause::OutputStops);
+                }
+            });
         }
     }
 }
@@ -151,17 +177,15 @@ impl Running {
         let _ = timeout(AFTER_KILL, self.output_end()).await;
     }
 
-    /// Waits for the end of the output, and returns its matches.
-    async fn output_end(&mut self) -> Matched {
-        let mut matched = Matched::default();
+    /// Waits for the end of the output, and keeps its matches.
+    async fn output_end(&mut self) {
         while let Some(pump) = self.pumps.last_mut() {
             let Matched { until, retry, stop } = pump.await.unwrap_or_default();
-            matched.until |= until;
-            matched.retry |= retry;
-            matched.stop |= stop;
+            self.matched.until |= until;
+            self.matched.retry |= retry;
+            self.matched.stop |= stop;
             self.pumps.pop();
         }
-        matched
     }
 
     /// Waits until the process and its group have ended.
@@ -178,7 +202,7 @@ fn end(status: io::Result<ExitStatus>) -> End {
         Ok(status) => status,
         Err(error) => {
             let text = format!("its exit code is not known: {error}");
-            return End::NotStarted { not_found: false, text };
+            return End::NotStarted { code: OWN_ERROR, text };
         }
     };
     #[cfg(unix)]
@@ -191,9 +215,19 @@ fn end(status: io::Result<ExitStatus>) -> End {
 fn not_started(name: &OsString, error: &io::Error) -> End {
     let name = name.to_string_lossy();
     if error.kind() == io::ErrorKind::NotFound {
-        return End::NotStarted { not_found: true, text: format!("{name}: command not found") };
+        return End::NotStarted { code: NOT_FOUND, text: format!("{name}: command not found") };
     }
-    End::NotStarted { not_found: false, text: format!("{name} cannot be executed: {error}") }
+    // No process, no memory or no file descriptor is left: that is not about the command.
+    #[cfg(unix)]
+    {
+        use rustix::io::Errno;
+        let errno = Errno::from_io_error(error);
+        if matches!(errno, Some(Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE)) {
+            let text = format!("no process can be started: {error}");
+            return End::NotStarted { code: OWN_ERROR, text };
+        }
+    }
+    End::NotStarted { code: CANNOT_EXECUTE, text: format!("{name} cannot be executed: {error}") }
 }
 
 #[cfg(unix)]
@@ -229,3 +263,22 @@ mod streams {
     }
 }
 use streams::{blocking_stderr, blocking_stdin, blocking_stdout};
+
+#[cfg(all(test, unix))]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn run_start_without_resources_is_125() {
+        let code = |errno: Errno| match not_started(&"command".into(), &errno.into()) {
+            End::NotStarted { code, .. } => code,
+            end => panic!("it was not started: {end}"),
+        };
+        for errno in [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE] {
+            assert_eq!(code(errno), 125, "{errno}");
+        }
+        assert_eq!((code(Errno::NOENT), code(Errno::ACCESS), code(Errno::NOEXEC)), (127, 126, 126));
+    }
+}

@@ -15,6 +15,8 @@ use super::shared::Shared;
 const TIMED_OUT: u8 = 124;
 /// The number that shells add to that of a signal.
 const SIGNAL_BASE: i32 = 128;
+/// The exit code if output is lost.
+const OUTPUT_LOST: u8 = super::OWN_ERROR;
 /// The exit code of a command that succeeded without the output that was asked for.
 const NO_MATCH: u8 = 1;
 
@@ -37,8 +39,15 @@ impl Ended<'_> {
         self.report.map_or(StopReason::Cancelled, |report| report.stop_reason)
     }
 
+    fn lost_output(&self) -> bool {
+        self.shared.last() == Some(LastBecause::OutputLost)
+    }
+
     /// The exit code of this program.
     pub(super) fn code(&self) -> u8 {
+        if self.lost_output() {
+            return OUTPUT_LOST;
+        }
         if let Some(signal) = self.signal {
             return u8::try_from(SIGNAL_BASE + signal).unwrap_or(u8::MAX);
         }
@@ -136,7 +145,7 @@ impl Ended<'_> {
         json!({
             "command": command,
             "exit_code": self.code(),
-            "succeeded": self.stop_reason() == StopReason::Succeeded,
+            "succeeded": self.stop_reason() == StopReason::Succeeded && !self.lost_output(),
             "stop_reason": self.stop_reason().name(),
             "because": self.because().map(|because| because.to_string()),
             "elapsed_ms": self.elapsed.as_secs_f64() * 1e3,

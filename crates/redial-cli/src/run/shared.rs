@@ -1,12 +1,13 @@
 //! What the attempts of a run, its signals and its report share.
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
 use super::exit::{Exit, ExitRules, LastBecause, Patterns};
 use super::group::Group;
-use super::output::{Held, Stream};
+use super::output::{Held, NotWritten, Stream};
 use super::process::{Process, Program};
 
 /// A run of a command.
@@ -94,17 +95,30 @@ impl Shared {
     /// Writes the output that is held back.
     pub(super) fn release_output(&self, stream: Stream) {
         let held = self.lock().held.take();
-        let Some(Err(error)) = held.map(|held| held.release_to(stream)) else { return };
-        if error.kind() == std::io::ErrorKind::BrokenPipe {
-            self.set_last(LastBecause::OutputClosed);
-        } else {
-            print_error!("redial: the output cannot be written: {error}");
+        if let Some(Err(error)) = held.map(|held| held.release_to(stream)) {
+            self.not_written(&error);
         }
     }
 
-    /// Makes the running attempt the last one.
+    /// Output cannot be written. A reader of standard error that is gone must not end the retries.
+    pub(super) fn not_written(&self, error: &NotWritten) {
+        let NotWritten { stream, error } = error;
+        match (error.kind(), stream) {
+            (io::ErrorKind::BrokenPipe, Stream::Out) => self.set_last(LastBecause::OutputClosed),
+            (io::ErrorKind::BrokenPipe, Stream::Err) => {}
+            _ => {
+                print_error!("redial: the output cannot be written: {error}");
+                self.set_last(LastBecause::OutputLost);
+            }
+        }
+    }
+
+    /// Makes the running attempt the last one. The first reason counts, unless output is lost.
     pub(super) fn set_last(&self, because: LastBecause) {
-        self.lock().last.get_or_insert(because);
+        let last = &mut self.lock().last;
+        if last.is_none() || because == LastBecause::OutputLost {
+            *last = Some(because);
+        }
     }
 
     pub(super) fn last(&self) -> Option<LastBecause> {

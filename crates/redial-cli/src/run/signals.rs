@@ -32,6 +32,14 @@ mod system {
         (Signal::CONT, false),
     ];
 
+    /// The signals that this process ignores since its start, one bit each.
+    fn ignored() -> u64 {
+        // Other systems than Linux have no such file, and the system call needs `unsafe`.
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    }
+
     /// The signals of this process.
     pub(in crate::run) struct Signals {
         listeners: Vec<(Signal, bool, Listener)>,
@@ -41,7 +49,13 @@ mod system {
     impl Signals {
         pub(in crate::run) fn listen(foreground: bool) -> io::Result<Self> {
             let mut listeners = Vec::new();
+            let ignored = ignored();
             for (number, ends) in PASSED_ON.into_iter().chain([(Signal::TSTP, false)]) {
+                // `nohup` ignores SIGHUP, and shells ignore SIGINT for commands in the background: a
+                // listener would receive it again.
+                if ignored & 1 << (number.as_raw() - 1) != 0 {
+                    continue;
+                }
                 let listener = signal(SignalKind::from_raw(number.as_raw()))?;
                 listeners.push((number, ends, listener));
             }
@@ -64,6 +78,10 @@ mod system {
                 && !self.comes_from_the_terminal(number)
             {
                 group.signal(number);
+                if ends {
+                    // A stopped process does not end before it continues.
+                    group.signal(Signal::CONT);
+                }
             }
             if number == Signal::TSTP {
                 // The terminal stops this process only: the command has a group of its own.

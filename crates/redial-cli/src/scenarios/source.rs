@@ -41,11 +41,30 @@ impl Source {
     /// # Errors
     /// It cannot be read, is larger than `bytes_max`, or is not UTF-8.
     pub fn open(path: &str, bytes_max: u64) -> Result<Self, Diagnostic> {
+        Source::read(path, bytes_max, || File::open(path))
+    }
+
+    /// The same; `-` is standard input.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open_or_stdin(path: &str, bytes_max: u64) -> Result<Self, Diagnostic> {
+        match path {
+            "-" => Source::read(path, bytes_max, || Ok(io::stdin().lock())),
+            _ => Source::open(path, bytes_max),
+        }
+    }
+
+    fn read<R: Read>(
+        path: &str,
+        bytes_max: u64,
+        open: impl FnOnce() -> io::Result<R>,
+    ) -> Result<Self, Diagnostic> {
         let read = || {
             let mut bytes = Vec::new();
             // The length of a pipe or device is unknown: reading one byte more than the limit is
             // enough.
-            File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+            open()?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
             if bytes.len() as u64 > bytes_max {
                 return Err(io::Error::other(format!("it is larger than {bytes_max} bytes")));
             }
@@ -80,6 +99,12 @@ impl Source {
         self.lines.position(&self.text, offset)
     }
 
+    /// Positions of bytes that mostly follow each other: a long line is scanned once.
+    #[must_use]
+    pub fn positions(&self) -> Positions<'_> {
+        Positions { source: self, offset: 0, position: Position { line: 1, column: 1 } }
+    }
+
     /// The line of a byte. Cheaper than its column, which needs a scan of the line.
     #[must_use]
     pub fn line(&self, offset: usize) -> usize {
@@ -99,6 +124,32 @@ impl Source {
             position: Some(self.position(offset)),
             text: text.into(),
         }
+    }
+}
+
+/// Positions of bytes in their order.
+#[derive(Clone, Debug)]
+pub struct Positions<'s> {
+    source: &'s Source,
+    offset: usize,
+    position: Position,
+}
+
+impl Positions<'_> {
+    /// The line and column of a byte.
+    pub fn at(&mut self, offset: usize) -> Position {
+        let text = self.source.text();
+        let offset = offset.min(text.len());
+        let line = self.source.line(offset);
+        if line == self.position.line && offset >= self.offset {
+            let between = &text.as_bytes()[self.offset..offset];
+            // Every byte that does not continue a character begins one.
+            self.position.column += between.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
+        } else {
+            self.position = self.source.position(offset);
+        }
+        self.offset = offset;
+        self.position
     }
 }
 
@@ -127,5 +178,14 @@ mod tests {
         assert_eq!(at("}"), Position { line: 3, column: 1 });
         assert_eq!(source.position(1000), Position { line: 3, column: 2 });
         assert_eq!(Source::new("f", "").position(0), Position { line: 1, column: 1 });
+    }
+
+    #[test]
+    fn source_positions_in_any_order_equal_single_ones() {
+        let source = Source::new("f", "{\n  \"µµ\": x,\n \"y\": 1 }");
+        let mut positions = source.positions();
+        for offset in [0, 1, 4, 5, 7, 7, 9, 6, 2, 20, 14, 1000, 0] {
+            assert_eq!(positions.at(offset), source.position(offset), "{offset}");
+        }
     }
 }

@@ -441,3 +441,55 @@ fn check_colors_only_on_request_without_a_terminal() {
     assert!(run(&[("CLICOLOR_FORCE", "1")]));
     assert!(!run(&[("NO_COLOR", "1")]));
 }
+
+#[test]
+fn check_lists_a_thousand_findings_in_linear_time() {
+    let policy = |count: usize| {
+        let keys: Vec<String> = (0..count).map(|it| format!("\"k{it}\": 1")).collect();
+        format!("{{\"attempts\": 3, {}}}", keys.join(", "))
+    };
+    assert_eq!(rules(&policy(1000), &[]).len(), 1000, "as many as are listed");
+    let begin = std::time::Instant::now();
+    let text = policy(20_000);
+    for options in [&["--format", "json"][..], &["--format", "sarif"], &[]] {
+        let checked = one(&text, options);
+        assert_eq!(checked.code, Some(1));
+        assert!(checked.out.contains("and 19000 more errors"), "{:.400}", checked.out);
+    }
+    let found = rules(&text, &[]);
+    assert_eq!(found.len(), 1001, "one says how many more there are");
+    // Quadratic, it was minutes.
+    assert!(begin.elapsed() < std::time::Duration::from_secs(30), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn check_toml_policy_reports_every_problem() {
+    let text = "atempts = 3\njitter = \"ful\"\ndeadline = \"5 ms later\"\n";
+    let checked = one_toml(text, &["--json"]);
+    let lines: Vec<_> =
+        rules_of(&checked).into_iter().map(|(_, rule, line, _)| (rule, line)).collect();
+    let value = |line| ("value".to_owned(), line);
+    assert_eq!(lines, [("unknown-field".to_owned(), 1), value(2), value(3)]);
+    assert!(checked.out.contains("did you mean \\\"attempts\\\"?"), "{}", checked.out);
+}
+
+#[test]
+fn check_policy_is_recognised_by_each_of_its_keys() {
+    for text in [r#"{"reset_after": "1m"}"#, r#"{"deadline": "1m"}"#] {
+        let report: Value = serde_json::from_str(&one(text, &["--json"]).out).expect("it is JSON");
+        assert_eq!(report["files"][0]["kind"], "policy", "{text}");
+    }
+}
+
+#[test]
+fn check_reads_standard_input() {
+    let folder = tempfile::tempdir().expect("the temporary folder can be written");
+    let path = folder.path().join("input");
+    std::fs::write(&path, "atempts = 3\n").expect("the folder can be written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redial"));
+    let input = std::fs::File::open(&path).expect("it can be read");
+    let output = command.args(["check", "-"]).stdin(input).output().expect("it runs");
+    let out = String::from_utf8(output.stdout).expect("it is text");
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    assert!(out.contains(" --> -:1:1\n") && out.contains("did you mean"), "{out}");
+}

@@ -33,3 +33,16 @@ fn man_prints_one_page_or_writes_them_all() {
     assert!(run.contains("kill\\-after") && run.contains("124"), "{run:.200}");
     assert_eq!(redial(&["man", "--out", "/dev/null/man"]).0, Some(2));
 }
+
+#[test]
+fn help_of_each_command_lists_its_exit_codes() {
+    for command in ["run", "check", "replay", "explain", "scenarios", "faults", "simulate", "plan"]
+    {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_redial"))
+            .args([command, "--help"])
+            .output()
+            .expect("it runs");
+        let help = String::from_utf8(output.stdout).expect("it is text");
+        assert!(help.contains("Exit codes:"), "{command}: {help}");
+    }
+}

@@ -157,7 +157,68 @@ fn run_signal_between_attempts_is_128_and_its_number() {
     // The attempt may still be ending: then the signal arrives before the delay, with the same end.
     std::thread::sleep(Duration::from_millis(300));
     let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    // Not SIGINT, which a shell ignores for commands in the background.
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(143));
     assert!(folder.read("log.jsonl").contains("\"cancelled\""), "{}", folder.read("log.jsonl"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn run_ignored_signals_stay_ignored() {
+    let folder = TestFolder::new();
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let program = "touch started; until [ -e go ]; do sleep 0.02; done; echo fine";
+    let script = format!("trap '' HUP INT; exec {redial} run --first 5ms -- sh -c '{program}'");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null());
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    eventually("the command runs", || folder.file("started").exists());
+    for signal in ["-HUP", "-INT"] {
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+    folder.write("go", "");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"fine\n"[..]));
+}
+
+#[test]
+fn run_stopped_command_ends_at_its_timeout() {
+    let folder = TestFolder::new();
+    let options = ["-n", "1", "--timeout", "300ms", "--kill-after", "50s"];
+    let ran = folder.run(&options, "kill -STOP $$");
+    assert_eq!(ran.code, Some(124), "{ran:?}");
+    assert!(ran.took < Duration::from_secs(30), "{ran:?}");
+}
+
+#[test]
+fn run_stopped_command_ends_with_a_signal() {
+    let folder = TestFolder::new();
+    let mut command = folder.command(&[]);
+    command.args(["--", "sh", "-c", "echo $$ > pid; kill -STOP $$; sleep 100"]);
+    let mut child = command.spawn().unwrap();
+    let stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", folder.read("pid").trim()));
+        stat.is_ok_and(|stat| stat.contains(") T "))
+    };
+    eventually("the command is stopped", stopped);
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let mut code = None;
+    eventually("the command ends", || {
+        code = child.try_wait().unwrap().map(|status| status.code());
+        code.is_some()
+    });
+    assert_eq!(code, Some(Some(143)));
+}
+
+#[test]
+fn run_stop_on_output_decides_after_a_timeout() {
+    let folder = TestFolder::new();
+    let options = ["-n", "3", "--timeout", "500ms", "--stop-on-output", "denied"];
+    let ran = folder.run(&options, "echo x >> count; echo denied; sleep 100");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(124), "denied\n"), "{ran:?}");
+    assert!(ran.err.contains("(the output matches --stop-on-output)"), "{ran:?}");
+    assert_eq!(folder.read("count"), "x\n", "{ran:?}");
 }

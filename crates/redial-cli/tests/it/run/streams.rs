@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use super::{TestFolder, fails, ran};
+use super::{Ran, TestFolder, fails, ran};
 
 /// Runs with this input in a pipe.
 fn piped(
@@ -167,4 +167,113 @@ fn run_closed_standard_error_does_not_end_the_command() {
     let ran = ran(Command::new("sh").args(["-c", &script]).current_dir(folder.path()));
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
     assert_eq!(folder.read("count"), "x\nx\nx\n", "{ran:?}");
+}
+
+/// Runs with this standard output and standard error.
+#[cfg(target_os = "linux")]
+fn with_outputs(folder: &TestFolder, options: &[&str], program: &str, redirect: &str) -> Ran {
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let options = options.join(" ");
+    let script = format!("{redial} run --first 5ms {options} -- sh -c '{program}' {redirect}");
+    ran(Command::new("sh").args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null()))
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn run_lost_output_is_125() {
+    let folder = TestFolder::new();
+    let program = "echo x >> count; echo out";
+    for options in [&[][..], &["--stdout", "live", "--until", "out"]] {
+        folder.write("count", "");
+        let ran = with_outputs(&folder, options, program, "> /dev/full");
+        assert_eq!(ran.code, Some(125), "{ran:?}");
+        assert!(ran.err.contains("the output cannot be written: No space left"), "{ran:?}");
+        assert_eq!(folder.read("count"), "x\n", "{ran:?}");
+    }
+    let failed = with_outputs(&folder, &["--json"], "echo out; exit 7", "> /dev/full");
+    assert_eq!(failed.code, Some(125), "{failed:?}");
+    let passed = with_outputs(&folder, &["--stdout-limit", "1", "--json"], program, "> /dev/full");
+    assert_eq!(passed.code, Some(125), "{passed:?}");
+    assert!(passed.err.contains("\"because\":\"the output cannot be written\""), "{passed:?}");
+    assert!(passed.err.contains("\"succeeded\":false"), "{passed:?}");
+    let folder = TestFolder::new();
+    let retried = with_outputs(&folder, &[], &fails(1, 7).replace('"', ""), "2> /dev/full");
+    assert_eq!(retried.code, Some(125), "{retried:?}");
+}
+
+#[test]
+fn run_closed_standard_error_does_not_end_the_retries() {
+    let folder = TestFolder::new();
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let program = fails(2, 7).replace('"', "");
+    let script =
+        format!("{{ {redial} run --first 300ms -- sh -c '{program}' 2>&1 >&3 | true; }} 3>&1");
+    let ran = ran(Command::new("sh").args(["-c", &script]).current_dir(folder.path()));
+    assert_eq!((ran.out.as_str(), folder.read("count").as_str()), ("out 3\n", "3\n"), "{ran:?}");
+}
+
+#[test]
+fn run_full_temporary_folder_loses_no_output() {
+    let folder = TestFolder::new();
+    let mut command = folder.command(&[]);
+    let program = format!("head -c 5000000 /dev/zero; {}", fails(1, 7));
+    // A temporary folder that is missing refuses files, as one that is full does.
+    command.args(["--", "sh", "-c", &program]).env("TMPDIR", folder.file("missing"));
+    let ran = ran(&mut command);
+    assert_eq!((ran.code, ran.out.len()), (Some(7), 5_000_000 + 6), "{}", ran.err);
+    assert!(ran.err.contains("cannot be kept in the temporary folder"), "{}", ran.err);
+    assert_eq!(folder.read("count"), "1\n", "what has been passed on is not repeated");
+}
+
+#[test]
+fn run_late_output_of_an_earlier_attempt_goes_to_standard_error() {
+    let folder = TestFolder::new();
+    // The process leaves its group, so the timeout does not end it.
+    let program = "
+        if [ -e second ]; then exit 3; fi
+        if [ -e first ]; then
+            touch second; until [ -e late ]; do sleep 0.02; done; sleep 0.2; exit 3
+        fi
+        touch first
+        setsid sh -c 'until [ -e second ]; do sleep 0.02; done; echo late; touch late' &
+        sleep 100";
+    let ran = folder.run(&["-n", "3", "--timeout", "2s", "--kill-after", "100ms"], program);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(3), ""), "{ran:?}");
+    assert!(ran.err.contains("late\n") && ran.err.contains("after 3 attempts"), "{ran:?}");
+}
+
+#[test]
+fn run_closed_reader_of_inherited_output_ends_the_retries() {
+    let folder = TestFolder::new();
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let script = format!(
+        "{redial} run --first 5ms --stdout live -- sh -c 'echo x >> count; yes' | head -n 1"
+    );
+    let mut command = Command::new("sh");
+    let ran = ran(command.args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null()));
+    assert_eq!((ran.out.as_str(), folder.read("count").as_str()), ("y\n", "x\n"), "{ran:?}");
+    assert!(ran.err.contains("the reader of standard output is gone"), "{ran:?}");
+}
+
+#[test]
+fn run_terminal_as_input_needs_the_foreground() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let folder = TestFolder::new();
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there is a terminal");
+    grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("it can be used");
+    let name = ptsname(&terminal, Vec::new()).expect("it has a name");
+    let name = name.to_str().expect("it is text");
+    let runs = |options: &[&str]| {
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+        let input = rustix::fs::open(name, flags, rustix::fs::Mode::empty()).expect("it opens");
+        let mut command = folder.command(options);
+        ran(command.args(["--", "echo", "ran"]).stdin(Stdio::from(input)))
+    };
+    for mode in ["inherit", "replay"] {
+        let refused = runs(&["--stdin", mode]);
+        assert_eq!((refused.code, refused.out.as_str()), (Some(125), ""), "{refused:?}");
+        assert!(refused.err.contains("--foreground"), "{refused:?}");
+        assert_eq!(runs(&["--stdin", mode, "--foreground"]).out, "ran\n");
+    }
+    assert_eq!(runs(&[]).out, "ran\n");
 }
