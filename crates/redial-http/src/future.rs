@@ -209,7 +209,7 @@ where
         }
         let budget = settings.budgets.of_host(request.host());
         let hedged = if hedges { settings.hedged.as_ref() } else { None };
-        let rules = hedged.map_or_else(|| policy.policy.rules(), OwnedHedged::rules);
+        let rules = hedged.map_or_else(|| policy.policy.rules(), |hedged| hedged.policy.rules());
         let operation = HttpOperation {
             service,
             request: RequestState::Unsent(request),
@@ -234,7 +234,7 @@ where
             }};
         }
         match hedged {
-            Some(policy) => AnyCall::Hedge(call!(policy, WithHedges)),
+            Some(hedged) => AnyCall::Hedge(call!(hedged.policy, WithHedges)),
             None => AnyCall::Retry(call!(policy.policy, WithAttempts)),
         }
     }
@@ -270,9 +270,13 @@ impl CallPlan {
         };
         let may_hedge = given
             .is_none_or(|given| !given.no_hedging && !given.no_retries && given.policy.is_none());
-        let facts = Facts::of(settings, request, policy, given);
+        let mut facts = Facts::of(settings, request, policy, given);
+        let hedges = may_hedge && settings.hedges(request, &facts);
+        if let Some(hedged) = settings.hedged.as_ref().filter(|_| hedges) {
+            facts.hint_clamp = hedged.clamp;
+        }
         CallPlan {
-            hedges: may_hedge && settings.hedges(request, &facts),
+            hedges,
             facts,
             policy: policy.clone(),
             deadline: given.and_then(|given| given.deadline),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redial::rules::{AttemptTimeoutAction, HintRule, Rules};
 use redial::{Hedged, Policy, ms};
 
-use redial::parts::OwnedPolicy;
+use redial::parts::{OwnedHedged, OwnedPolicy};
 
 /// The defaults of decision H1: 3 attempts, 200 ms, doubled, at most 20 s, full jitter.
 pub(crate) static STANDARD: Policy = Policy::exponential(ms(200)).build();
@@ -35,8 +35,19 @@ impl HttpPolicy {
     }
 }
 
-pub(crate) fn hedged(policy: &Hedged) -> Hedged {
-    policy.with_rules(use_http_rules).expect(NO_CONTRADICTION)
+/// The same for requests that are hedged.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpHedged {
+    pub(crate) policy: OwnedHedged,
+    pub(crate) clamp: Option<Duration>,
+}
+
+impl HttpHedged {
+    pub(crate) fn new(policy: &Hedged) -> Self {
+        let clamp = clamp(policy.rules());
+        let policy = policy.with_rules(use_http_rules).expect(NO_CONTRADICTION);
+        HttpHedged { policy: OwnedHedged::new(policy), clamp }
+    }
 }
 
 const NO_CONTRADICTION: &str = "rules for hints, timeouts and one attempt contradict no other rule";

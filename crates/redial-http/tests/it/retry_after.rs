@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use redial::{Policy, Report, StopReason, Throttle, ms, s};
+use redial::{Directive, Failure, Policy, Report, StopReason, Throttle, ms, s};
 use redial_http::reqwest::SendWith;
-use redial_http::{RequestOptions, RetryLayer, Rules};
+use redial_http::{Outcome, RequestOptions, RetryLayer, Rules};
 
 use crate::server::{Answer, Server, client, fast};
 
@@ -84,6 +84,29 @@ async fn retry_after_above_its_maximum_is_clamped_by_option() {
         Policy::exponential(ms(1)).hint_clamp(ms(300)).throttle(Throttle::none()).build();
     let time =
         time_of(&RetryLayer::new(&clamping).policy_throttle(), RequestOptions::new(), 3600).await;
+    assert!(time >= ms(300) && time < s(20), "{time:?}");
+}
+
+#[tokio::test]
+async fn retry_after_of_a_hedged_get_is_clamped_by_its_policy() {
+    let hedged = Policy::hedged(s(30)).attempts(2).hint_clamp(ms(300)).throttle(Throttle::none());
+    let retries = fast().hedge_reads(&hedged.build());
+    let time = time_of(&retries, RequestOptions::new(), 3600).await;
+    assert!(time >= ms(300) && time < s(20), "{time:?}");
+}
+
+#[tokio::test]
+async fn hint_of_a_classify_function_is_clamped() {
+    let clamping =
+        Policy::exponential(ms(1)).hint_clamp(ms(300)).throttle(Throttle::none()).build();
+    let rules = Rules::standard().classify(|_, outcome| match outcome {
+        Outcome::Response { status, .. } if status == 429 => {
+            Some(Directive::Retry(Failure::server().retry_after(s(3600))))
+        }
+        _ => None,
+    });
+    let retries = RetryLayer::new(&clamping).policy_throttle().rules(rules);
+    let time = time_of(&retries, RequestOptions::new(), 1).await;
     assert!(time >= ms(300) && time < s(20), "{time:?}");
 }
 
