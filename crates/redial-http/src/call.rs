@@ -10,16 +10,17 @@ pub(crate) use classify::{ClassifyOutcome, Facts};
 pub(crate) use operation::{HttpOperation, RequestState, attempts_max};
 pub(crate) use start::CallStart;
 
-use redial::Report;
 use redial::parts::Output;
+use redial::{Directive, Report};
 
 use crate::response::ResponseHead;
 
-/// A response, and the number of the attempt that returned it.
+/// A response, what it means, and the number of the attempt that returned it.
 #[derive(Debug)]
 pub(crate) struct Answered<T> {
     pub(crate) response: T,
     pub(crate) attempt: u32,
+    pub(crate) directive: Directive,
 }
 
 /// The output of a call: the response, with the report in its extensions if there was a retry or a hedge.

@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
-use redial::Sleeper as _;
 use redial::parts::{Chain, OwnedHedged, OwnedPolicy, Retrying};
 use redial::time::{Ns, Tokio};
+use redial::{Directive, Sleeper as _};
 use tower_service::Service;
 
 use crate::call::{
@@ -176,9 +176,10 @@ where
         start: CallStart<Req>,
         service: S,
         result: Result<S::Response, S::Error>,
+        directive: Option<Directive>,
         pending_since: Option<Ns>,
     ) -> Self {
-        let call = AnyCall::resume(start, service, result, pending_since);
+        let call = AnyCall::resume(start, service, result, directive, pending_since);
         ResponseFuture { state: State::Call { call } }
     }
 }
@@ -243,11 +244,12 @@ where
         start: CallStart<Req>,
         service: S,
         result: Result<S::Response, S::Error>,
+        directive: Option<Directive>,
         pending_since: Option<Ns>,
     ) -> Self {
         let (policy, operation) = start.into_call(service);
         let classify = ClassifyOutcome::of(&operation);
-        let first = operation.ended_first(result);
+        let first = HttpAttempt::ended(&operation, result, directive);
         let call = policy.retry(operation).classify(classify).with_output::<WithAttempts>();
         AnyCall::Retry(Box::pin(call.resume(first, pending_since)))
     }
@@ -297,18 +299,20 @@ where
         let mut state = self.project().state;
         if let StateProjection::First { mut attempt, start, service } = state.as_mut().project() {
             let result = ready!(attempt.as_mut().poll(cx));
-            if let (Ok(response), Some(call)) = (&result, &*start)
-                && call.succeeds(response)
-            {
-                state.set(State::Done);
-                return Poll::Ready(match result {
-                    Ok(response) => Ok(response.pass()),
-                    Err(_) => unreachable!("it was a response"),
-                });
-            }
+            let directive = match (&result, &*start) {
+                (Ok(response), Some(call)) => Some(call.classify(response)),
+                _ => None,
+            };
+            let result = match result {
+                Ok(response) if directive == Some(Directive::Succeed) => {
+                    state.set(State::Done);
+                    return Poll::Ready(Ok(response.pass()));
+                }
+                result => result,
+            };
             let pending_since = attempt.pending_since();
             let (start, service) = start.take().zip(service.take()).expect("set until here");
-            let call = AnyCall::resume(start, service, result, pending_since);
+            let call = AnyCall::resume(start, service, result, directive, pending_since);
             state.set(State::Call { call });
         }
         poll_call(state, cx)

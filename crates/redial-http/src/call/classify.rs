@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
 use redial::classify::ClassifyRule;
 use redial::{Directive, Hint};
 
@@ -76,9 +75,9 @@ impl Facts {
     pub(crate) fn classify_response(
         &self,
         settings: &Settings,
-        status: StatusCode,
-        headers: &HeaderMap,
+        response: &impl ResponseHead,
     ) -> Directive {
+        let (status, headers) = (response.status(), response.headers());
         let rules = &settings.rules;
         if rules.has_hook() {
             let outcome = Outcome::Response { status, headers };
@@ -123,16 +122,14 @@ impl<X> ClassifyOutcome<X> {
     }
 }
 
-impl<X, T: ResponseHead, E> ClassifyRule<Answered<T>, E> for ClassifyOutcome<X>
+impl<X, T, E> ClassifyRule<Answered<T>, E> for ClassifyOutcome<X>
 where
     X: AsStdError<E>,
 {
     fn classify(&mut self, result: &Result<Answered<T>, E>) -> Option<Directive> {
         Some(match result {
-            Ok(Answered { response, .. }) => {
-                let (status, headers) = (response.status(), response.headers());
-                self.facts.classify_response(&self.settings, status, headers)
-            }
+            // The attempt has classified its response, to know whether to read it.
+            Ok(answer) => answer.directive,
             Err(error) => self.facts.classify_error(&self.settings, X::as_std_error(error)),
         })
     }

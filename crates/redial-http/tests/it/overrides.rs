@@ -1,5 +1,8 @@
 //! Options of single requests, the attempt header, and the function that classifies.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bytes::Bytes;
 use http::{HeaderName, Request};
 use http_body_util::Empty;
@@ -68,4 +71,17 @@ async fn function_that_classifies_comes_before_the_rules() {
     }
     let server = Server::answering([Answer::Close]).await;
     assert_eq!(client().get(server.url("/")).send_with(&retries).await.unwrap_err().attempts(), 1);
+}
+
+#[tokio::test]
+async fn function_that_classifies_is_called_once_for_each_attempt() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = calls.clone();
+    let rules = Rules::standard().classify(move |_, _| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        None
+    });
+    let server = Server::answering([Answer::status(503), Answer::Close, Answer::status(200)]).await;
+    client().get(server.url("/")).send_with(&fast().rules(rules)).await.unwrap();
+    assert_eq!((server.requests(), calls.load(Ordering::SeqCst)), (3, 3));
 }
