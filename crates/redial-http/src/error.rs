@@ -5,7 +5,7 @@ use std::fmt;
 use http::StatusCode;
 use redial::{Last, Report, StopReason};
 
-use crate::call::Answered;
+use crate::call::{Answered, Kept};
 use crate::response::ResponseHead;
 
 /// The error of a request: its last attempt had no response.
@@ -86,12 +86,18 @@ pub(crate) fn from_call<T: ResponseHead, E>(
 ) -> Result<T, Error<E>> {
     let (last, report) = error.into_parts();
     match last {
-        Some(Last::Value(answer)) if is_of_last_attempt(&answer, &report) => {
-            let mut response = answer.response;
-            response.extensions_mut().insert(report);
-            Ok(response)
+        Some(Last::Value(answer)) => {
+            match (is_of_last_attempt(&answer, &report), answer.response) {
+                (true, Kept::Response(mut response)) => {
+                    response.extensions_mut().insert(report);
+                    Ok(response)
+                }
+                (false, Kept::Response(response)) => {
+                    Err(Error::new(None, Some(response.status()), report))
+                }
+                (_, Kept::Status(status)) => Err(Error::new(None, Some(status), report)),
+            }
         }
-        Some(Last::Value(answer)) => Err(Error::new(None, Some(answer.response.status()), report)),
         Some(Last::Error(error)) => Err(Error::new(Some(error), None, report)),
         None => Err(Error::new(None, None, report)),
     }

@@ -219,7 +219,7 @@ where
             options,
             attempts_max: attempts_max(rules),
         };
-        let classify = ClassifyOutcome::of(&operation);
+        let classify = ClassifyOutcome::of(&operation, rules);
         /// The call with this policy; both kinds of policy have the same methods.
         macro_rules! call {
             ($policy:expr, $output:ty) => {{
@@ -248,7 +248,7 @@ where
         pending_since: Option<Ns>,
     ) -> Self {
         let (policy, operation) = start.into_call(service);
-        let classify = ClassifyOutcome::of(&operation);
+        let classify = ClassifyOutcome::of(&operation, policy.rules());
         let first = HttpAttempt::ended(&operation, result, directive);
         let call = policy.retry(operation).classify(classify).with_output::<WithAttempts>();
         AnyCall::Retry(Box::pin(call.resume(first, pending_since)))

@@ -10,10 +10,10 @@ use pin_project_lite::pin_project;
 use redial::Directive;
 use tower_service::Service;
 
-use crate::call::{Answered, Facts, HttpOperation, RequestState};
+use crate::call::{Answered, Facts, HttpOperation, Kept, RequestState};
 use crate::layer::Settings;
 use crate::request::HttpRequest;
-use crate::response::HttpResponse;
+use crate::response::{DrainedResponse, HttpResponse, UnreadBody};
 
 pin_project! {
     /// One attempt of a request.
@@ -127,18 +127,21 @@ where
                     let response = result.take().expect("polled after completion")?;
                     let directive = directive
                         .unwrap_or_else(|| this.facts.classify_response(this.settings, &response));
+                    let unread = response.unread_body();
+                    let is_unread = unread != UnreadBody::Empty;
                     if !is_abandoned(*this.is_replayable, this.facts, directive)
-                        || !response.is_drainable()
+                        || unread != UnreadBody::Drainable
                     {
-                        let response = response.pass();
-                        return Poll::Ready(Ok(Answered { response, attempt, directive }));
+                        let response = Kept::Response(response.pass());
+                        let answered = Answered { response, is_unread, attempt, directive };
+                        return Poll::Ready(Ok(answered));
                     }
                     AttemptState::Draining { drain: response.drain(), directive }
                 }
                 AttemptStateProjection::Draining { drain, directive } => {
-                    let response = ready!(Pin::new(drain).poll(cx));
-                    let directive = *directive;
-                    return Poll::Ready(Ok(Answered { response, attempt, directive }));
+                    let DrainedResponse { response, is_unread } = ready!(Pin::new(drain).poll(cx));
+                    let (response, directive) = (Kept::Response(response), *directive);
+                    return Poll::Ready(Ok(Answered { response, is_unread, attempt, directive }));
                 }
             };
             this.state.set(state);

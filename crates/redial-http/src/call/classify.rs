@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redial::classify::ClassifyRule;
+use redial::rules::ChargeAt;
 use redial::{Directive, Hint};
 
 use crate::call::{Answered, HttpOperation};
@@ -112,20 +113,38 @@ impl Facts {
 pub(crate) struct ClassifyOutcome<X> {
     settings: Arc<Settings>,
     facts: Facts,
+    /// Whether a response that is retried can be dropped: its call does not return it any more.
+    releases: bool,
     errors: PhantomData<fn() -> X>,
 }
 
 impl<X> ClassifyOutcome<X> {
-    pub(crate) fn of<S, Req: HttpRequest>(operation: &HttpOperation<S, Req>) -> Self {
+    /// For calls of this operation by a policy with these rules.
+    pub(crate) fn of<S, Req: HttpRequest>(
+        operation: &HttpOperation<S, Req>,
+        rules: &redial::rules::Rules,
+    ) -> Self {
         let (settings, facts) = (operation.settings.clone(), operation.facts.clone());
-        ClassifyOutcome { settings, facts, errors: PhantomData }
+        // After the backoff, the throttle may refuse the retry. A hedged call may end while it waits.
+        let releases = rules.hedge.is_none() && rules.charge_at != ChargeAt::AfterBackoff;
+        ClassifyOutcome { settings, facts, releases, errors: PhantomData }
     }
 }
 
-impl<X, T, E> ClassifyRule<Answered<T>, E> for ClassifyOutcome<X>
+impl<X, T: ResponseHead, E> ClassifyRule<Answered<T>, E> for ClassifyOutcome<X>
 where
     X: AsStdError<E>,
 {
+    const RELEASES: bool = true;
+
+    fn release(&mut self, result: &mut Result<Answered<T>, E>) {
+        if let Ok(answer) = result
+            && self.releases
+        {
+            answer.release();
+        }
+    }
+
     fn classify(&mut self, result: &Result<Answered<T>, E>) -> Option<Directive> {
         Some(match result {
             // The attempt has classified its response, to know whether to read it.
