@@ -11,7 +11,8 @@ use crate::response::ResponseHead;
 /// The error of a request: its last attempt had no response.
 ///
 /// It prints as `connection refused (3 attempts in 1.2s; gave up: no attempt left)` and has the same as
-/// data. A last attempt with a response is no error, whatever its status: the response is returned.
+/// data. Its `source()` is the source of the last error, so that each cause is printed once; the error
+/// itself is [`Error::last`]. A last attempt with a response is no error, whatever its status: the response is returned.
 pub struct Error<E> {
     last: Option<E>,
     last_status: Option<StatusCode>,
@@ -140,6 +141,6 @@ impl<E: fmt::Debug> fmt::Debug for Error<E> {
 
 impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.last.as_ref().map(|error| error as _)
+        self.last.as_ref().and_then(std::error::Error::source)
     }
 }

@@ -202,7 +202,12 @@ async fn last_error_is_returned_if_the_last_attempt_had_no_response() {
         text.contains("(4 attempts in ") && text.ends_with("; gave up: no attempt left)"),
         "{text}"
     );
-    assert!(std::error::Error::source(&error).unwrap().is::<reqwest::Error>());
+    // Each cause is printed once.
+    let chain = std::iter::successors(Some(&error as &dyn std::error::Error), |it| it.source());
+    let texts: Vec<String> = chain.map(ToString::to_string).collect();
+    let last = error.last().unwrap().to_string();
+    assert!(texts.len() > 1 && texts[0].starts_with(&last), "{texts:?}");
+    assert!(texts[1..].iter().all(|text| !text.contains(&last)), "{texts:?}");
 }
 
 #[tokio::test]
