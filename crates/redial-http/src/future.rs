@@ -197,7 +197,7 @@ where
         options: Option<RequestOptions>,
     ) -> Self {
         let given = options.as_ref().or_else(|| request.options());
-        let CallPlan { mut facts, policy, hedges, deadline } =
+        let CallPlan { mut facts, policy, hedges, deadline, no_retries } =
             CallPlan::of(settings, &request, given);
         facts.add_key(settings, &mut request);
         if settings.rules.has_hook() {
@@ -217,7 +217,7 @@ where
             settings: settings.clone(),
             facts,
             options,
-            attempts_max: attempts_max(rules),
+            attempts_max: if no_retries { 1 } else { attempts_max(rules) },
         };
         let classify = ClassifyOutcome::of(&operation, rules);
         /// The call with this policy; both kinds of policy have the same methods.
@@ -230,6 +230,9 @@ where
                 let mut call = policy.retry(operation).classify(classify).with_output::<$output>();
                 if let Some(deadline) = deadline {
                     call = call.deadline(deadline);
+                }
+                if no_retries {
+                    call = call.attempts(1);
                 }
                 Box::pin(call.into_future())
             }};
@@ -261,12 +264,12 @@ struct CallPlan {
     policy: HttpPolicy,
     hedges: bool,
     deadline: Option<Duration>,
+    no_retries: bool,
 }
 
 impl CallPlan {
     fn of(settings: &Settings, request: &impl HttpRequest, given: Option<&RequestOptions>) -> Self {
         let policy = match given {
-            Some(given) if given.no_retries => &settings.single,
             Some(RequestOptions { policy: Some(policy), .. }) => policy,
             _ => &settings.policy,
         };
@@ -282,6 +285,7 @@ impl CallPlan {
             facts,
             policy: policy.clone(),
             deadline: given.and_then(|given| given.deadline),
+            no_retries: given.is_some_and(|given| given.no_retries),
         }
     }
 }

@@ -23,8 +23,6 @@ pub const HOSTS_MAX: usize = 1000;
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) policy: HttpPolicy,
-    /// For requests without retries.
-    pub(crate) single: HttpPolicy,
     pub(crate) hedged: Option<HttpHedged>,
     pub(crate) rules: Rules,
     pub(crate) budgets: Budgets,
@@ -138,7 +136,6 @@ impl RetryLayer {
     pub fn new(policy: &Policy) -> Self {
         let settings = Settings {
             policy: HttpPolicy::new(policy),
-            single: HttpPolicy::single(policy),
             hedged: None,
             rules: Rules::standard(),
             budgets: Budgets::PerHost(Arc::new(KeyedBudgets::new(HOSTS_MAX))),

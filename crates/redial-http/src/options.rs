@@ -62,7 +62,7 @@ impl RequestOptions {
         self
     }
 
-    /// One attempt.
+    /// One attempt, with the deadline and the attempt timeout of the policy.
     pub fn no_retries(mut self) -> Self {
         self.no_retries = true;
         self

@@ -23,16 +23,6 @@ impl HttpPolicy {
         let policy = policy.with_rules(use_http_rules).expect(NO_CONTRADICTION);
         HttpPolicy { policy: OwnedPolicy::new(policy), clamp }
     }
-
-    /// The same with one attempt.
-    pub(crate) fn single(policy: &Policy) -> Self {
-        let one_attempt = |rules: &mut Rules| {
-            use_http_rules(rules);
-            rules.attempts = Some(1);
-        };
-        let policy = policy.with_rules(one_attempt).expect(NO_CONTRADICTION);
-        HttpPolicy { policy: OwnedPolicy::new(policy), clamp: None }
-    }
 }
 
 /// The same for requests that are hedged.
@@ -50,7 +40,7 @@ impl HttpHedged {
     }
 }
 
-const NO_CONTRADICTION: &str = "rules for hints, timeouts and one attempt contradict no other rule";
+const NO_CONTRADICTION: &str = "rules for hints and timeouts contradict no other rule";
 
 fn clamp(rules: &Rules) -> Option<Duration> {
     match rules.hint {
@@ -88,7 +78,6 @@ mod tests {
         assert_eq!(rules.hint, HintRule::AtLeast(s(60)));
         assert_eq!((rules.deadline, rules.attempt_timeout), (None, None));
         assert_eq!(standard.clamp, None);
-        assert_eq!(HttpPolicy::single(&STANDARD).policy.rules().attempts, Some(1));
     }
 
     #[test]

@@ -27,6 +27,20 @@ async fn option_sets_another_policy_for_one_request() {
 }
 
 #[tokio::test]
+async fn option_without_retries_keeps_the_timeouts_of_its_policy() {
+    for policy in [
+        Policy::exponential(ms(1)).attempt_timeout(ms(100)),
+        Policy::exponential(ms(1)).deadline(ms(100)),
+    ] {
+        let server = Server::answering([Answer::status(200).after(ms(20_000))]).await;
+        let options = RequestOptions::new().policy(&policy.build()).no_retries();
+        let request = client().get(server.url("/"));
+        let error = request.send_with_options(&fast(), options).await.unwrap_err();
+        assert!(error.is_timeout() && error.attempts() == 1, "{error}");
+    }
+}
+
+#[tokio::test]
 async fn option_as_an_extension_applies_to_a_tower_request() {
     let server = Server::answering([Answer::status(503)]).await;
     let client = fast().layer(Client::builder(TokioExecutor::new()).build_http());
