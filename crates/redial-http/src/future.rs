@@ -203,12 +203,12 @@ where
         if settings.rules.has_hook() {
             facts.head = Some(Arc::new(RequestHead {
                 method: request.method().clone(),
-                host: request.host().to_owned(),
+                host: request.host().into_owned(),
                 headers: request.headers().clone(),
                 idempotent: facts.idempotent,
             }));
         }
-        let budget = settings.budgets.of_host(request.host());
+        let budget = settings.budgets.of_host(&request.host());
         let hedged = if hedges { settings.hedged.as_ref() } else { None };
         let rules = hedged.map_or_else(|| policy.policy.rules(), |hedged| hedged.policy.rules());
         let operation = HttpOperation {

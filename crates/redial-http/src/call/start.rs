@@ -47,7 +47,7 @@ impl<Req: HttpRequest> CallStart<Req> {
         let is_last = attempts_max(policy.policy.rules()) == 1;
         let kept = RequestState::keep(request, None, is_last);
         settings.number_attempt(request, 1);
-        let budget = settings.budgets.of_host(request.host());
+        let budget = settings.budgets.of_host(&request.host());
         Some(CallStart { settings: settings.clone(), facts, request: kept, budget })
     }
 
