@@ -38,21 +38,21 @@ fn failure(context: &InterceptorContext, kind: ErrorKind) -> Failure {
     match kind {
         ErrorKind::ThrottlingError => Failure::throttling(),
         ErrorKind::ServerError => Failure::server(),
-        ErrorKind::ClientError => error.map_or(Failure::client(), of_error),
-        _ => error.map_or(Failure::server(), of_error),
+        ErrorKind::ClientError => error.map_or(Failure::client(), |error| of_error(context, error)),
+        _ => error.map_or(Failure::server(), |error| of_error(context, error)),
     }
 }
 
-fn of_error(error: &OrchestratorError<Error>) -> Failure {
+fn of_error(context: &InterceptorContext, error: &OrchestratorError<Error>) -> Failure {
     if error.is_timeout_error() {
         Failure::timeout()
     } else if let Some(error) = error.as_connector_error() {
         of_connector(error)
-    } else if error.is_response_error() {
-        // The response began and could not be read to its end.
-        Failure::client().at(Stage::InFlight)
     } else if error.is_operation_error() {
         Failure::server()
+    } else if error.is_response_error() || context.response().is_some() {
+        // The response began and could not be read to its end, or an interceptor rejected it.
+        Failure::client().at(Stage::InFlight)
     } else {
         // Nothing was sent: credentials, an endpoint or an interceptor failed.
         Failure::client().at(Stage::Unsent)

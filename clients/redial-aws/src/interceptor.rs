@@ -245,7 +245,8 @@ impl Intercept for RetryInterceptor {
         if let Some(deadline) = self.0.policy.rules().deadline {
             let timeouts = cfg.load::<MergeTimeoutConfig>();
             let deadline = timeouts.operation_timeout().map_or(deadline, |it| it.min(deadline));
-            let timeouts = timeouts.to_builder().operation_timeout(deadline).build();
+            // What is set here takes precedence over the operation, so it is this timeout alone.
+            let timeouts = TimeoutConfig::builder().operation_timeout(deadline).build();
             cfg.interceptor_state().store_put(timeouts);
         }
         Ok(())

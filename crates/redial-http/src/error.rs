@@ -5,13 +5,14 @@ use std::fmt;
 use http::StatusCode;
 use redial::{Last, Report, StopReason};
 
-use crate::call::Answered;
+use crate::call::{Answered, Kept};
 use crate::response::ResponseHead;
 
 /// The error of a request: its last attempt had no response.
 ///
 /// It prints as `connection refused (3 attempts in 1.2s; gave up: no attempt left)` and has the same as
-/// data. A last attempt with a response is no error, whatever its status: the response is returned.
+/// data. Its `source()` is the source of the last error, so that each cause is printed once; the error
+/// itself is [`Error::last`]. A last attempt with a response is no error, whatever its status: the response is returned.
 pub struct Error<E> {
     last: Option<E>,
     last_status: Option<StatusCode>,
@@ -86,12 +87,18 @@ pub(crate) fn from_call<T: ResponseHead, E>(
 ) -> Result<T, Error<E>> {
     let (last, report) = error.into_parts();
     match last {
-        Some(Last::Value(answer)) if is_of_last_attempt(&answer, &report) => {
-            let mut response = answer.response;
-            response.extensions_mut().insert(report);
-            Ok(response)
+        Some(Last::Value(answer)) => {
+            match (is_of_last_attempt(&answer, &report), answer.response) {
+                (true, Kept::Response(mut response)) => {
+                    response.extensions_mut().insert(report);
+                    Ok(response)
+                }
+                (false, Kept::Response(response)) => {
+                    Err(Error::new(None, Some(response.status()), report))
+                }
+                (_, Kept::Status(status)) => Err(Error::new(None, Some(status), report)),
+            }
         }
-        Some(Last::Value(answer)) => Err(Error::new(None, Some(answer.response.status()), report)),
         Some(Last::Error(error)) => Err(Error::new(Some(error), None, report)),
         None => Err(Error::new(None, None, report)),
     }
@@ -134,6 +141,6 @@ impl<E: fmt::Debug> fmt::Debug for Error<E> {
 
 impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.last.as_ref().map(|error| error as _)
+        self.last.as_ref().and_then(std::error::Error::source)
     }
 }

@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
-use redial::Sleeper as _;
 use redial::parts::{Chain, OwnedHedged, OwnedPolicy, Retrying};
 use redial::time::{Ns, Tokio};
+use redial::{Directive, Sleeper as _};
 use tower_service::Service;
 
 use crate::call::{
@@ -176,9 +176,10 @@ where
         start: CallStart<Req>,
         service: S,
         result: Result<S::Response, S::Error>,
+        directive: Option<Directive>,
         pending_since: Option<Ns>,
     ) -> Self {
-        let call = AnyCall::resume(start, service, result, pending_since);
+        let call = AnyCall::resume(start, service, result, directive, pending_since);
         ResponseFuture { state: State::Call { call } }
     }
 }
@@ -196,29 +197,29 @@ where
         options: Option<RequestOptions>,
     ) -> Self {
         let given = options.as_ref().or_else(|| request.options());
-        let CallPlan { mut facts, policy, hedges, deadline } =
+        let CallPlan { mut facts, policy, hedges, deadline, no_retries } =
             CallPlan::of(settings, &request, given);
         facts.add_key(settings, &mut request);
         if settings.rules.has_hook() {
             facts.head = Some(Arc::new(RequestHead {
                 method: request.method().clone(),
-                host: request.host().to_owned(),
+                host: request.host().into_owned(),
                 headers: request.headers().clone(),
                 idempotent: facts.idempotent,
             }));
         }
-        let budget = settings.budgets.of_host(request.host());
+        let budget = settings.budgets.of_host(&request.host());
         let hedged = if hedges { settings.hedged.as_ref() } else { None };
-        let rules = hedged.map_or_else(|| policy.policy.rules(), OwnedHedged::rules);
+        let rules = hedged.map_or_else(|| policy.policy.rules(), |hedged| hedged.policy.rules());
         let operation = HttpOperation {
             service,
             request: RequestState::Unsent(request),
             settings: settings.clone(),
             facts,
             options,
-            attempts_max: attempts_max(rules),
+            attempts_max: if no_retries { 1 } else { attempts_max(rules) },
         };
-        let classify = ClassifyOutcome::of(&operation);
+        let classify = ClassifyOutcome::of(&operation, rules);
         /// The call with this policy; both kinds of policy have the same methods.
         macro_rules! call {
             ($policy:expr, $output:ty) => {{
@@ -230,11 +231,14 @@ where
                 if let Some(deadline) = deadline {
                     call = call.deadline(deadline);
                 }
+                if no_retries {
+                    call = call.attempts(1);
+                }
                 Box::pin(call.into_future())
             }};
         }
         match hedged {
-            Some(policy) => AnyCall::Hedge(call!(policy, WithHedges)),
+            Some(hedged) => AnyCall::Hedge(call!(hedged.policy, WithHedges)),
             None => AnyCall::Retry(call!(policy.policy, WithAttempts)),
         }
     }
@@ -243,11 +247,12 @@ where
         start: CallStart<Req>,
         service: S,
         result: Result<S::Response, S::Error>,
+        directive: Option<Directive>,
         pending_since: Option<Ns>,
     ) -> Self {
         let (policy, operation) = start.into_call(service);
-        let classify = ClassifyOutcome::of(&operation);
-        let first = operation.ended_first(result);
+        let classify = ClassifyOutcome::of(&operation, policy.rules());
+        let first = HttpAttempt::ended(&operation, result, directive);
         let call = policy.retry(operation).classify(classify).with_output::<WithAttempts>();
         AnyCall::Retry(Box::pin(call.resume(first, pending_since)))
     }
@@ -259,23 +264,28 @@ struct CallPlan {
     policy: HttpPolicy,
     hedges: bool,
     deadline: Option<Duration>,
+    no_retries: bool,
 }
 
 impl CallPlan {
     fn of(settings: &Settings, request: &impl HttpRequest, given: Option<&RequestOptions>) -> Self {
         let policy = match given {
-            Some(given) if given.no_retries => &settings.single,
             Some(RequestOptions { policy: Some(policy), .. }) => policy,
             _ => &settings.policy,
         };
         let may_hedge = given
             .is_none_or(|given| !given.no_hedging && !given.no_retries && given.policy.is_none());
-        let facts = Facts::of(settings, request, policy, given);
+        let mut facts = Facts::of(settings, request, policy, given);
+        let hedges = may_hedge && settings.hedges(request, &facts);
+        if let Some(hedged) = settings.hedged.as_ref().filter(|_| hedges) {
+            facts.hint_clamp = hedged.clamp;
+        }
         CallPlan {
-            hedges: may_hedge && settings.hedges(request, &facts),
+            hedges,
             facts,
             policy: policy.clone(),
             deadline: given.and_then(|given| given.deadline),
+            no_retries: given.is_some_and(|given| given.no_retries),
         }
     }
 }
@@ -293,18 +303,20 @@ where
         let mut state = self.project().state;
         if let StateProjection::First { mut attempt, start, service } = state.as_mut().project() {
             let result = ready!(attempt.as_mut().poll(cx));
-            if let (Ok(response), Some(call)) = (&result, &*start)
-                && call.succeeds(response)
-            {
-                state.set(State::Done);
-                return Poll::Ready(match result {
-                    Ok(response) => Ok(response.pass()),
-                    Err(_) => unreachable!("it was a response"),
-                });
-            }
+            let directive = match (&result, &*start) {
+                (Ok(response), Some(call)) => Some(call.classify(response)),
+                _ => None,
+            };
+            let result = match result {
+                Ok(response) if directive == Some(Directive::Succeed) => {
+                    state.set(State::Done);
+                    return Poll::Ready(Ok(response.pass()));
+                }
+                result => result,
+            };
             let pending_since = attempt.pending_since();
             let (start, service) = start.take().zip(service.take()).expect("set until here");
-            let call = AnyCall::resume(start, service, result, pending_since);
+            let call = AnyCall::resume(start, service, result, directive, pending_since);
             state.set(State::Call { call });
         }
         poll_call(state, cx)

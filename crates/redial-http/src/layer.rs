@@ -5,13 +5,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
-use redial::parts::OwnedHedged;
 use redial::throttle::{KeyedBudgets, RetryBudget};
 use redial::{Hedged, Policy};
 use tower_layer::Layer;
 
 use crate::call::Facts;
-use crate::policy::{self, HttpPolicy, STANDARD};
+use crate::policy::{HttpHedged, HttpPolicy, STANDARD};
 use crate::request::HttpRequest;
 use crate::rules::{Rules, is_safe};
 use crate::service::RetryService;
@@ -24,9 +23,7 @@ pub const HOSTS_MAX: usize = 1000;
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) policy: HttpPolicy,
-    /// For requests without retries.
-    pub(crate) single: HttpPolicy,
-    pub(crate) hedged: Option<OwnedHedged>,
+    pub(crate) hedged: Option<HttpHedged>,
     pub(crate) rules: Rules,
     pub(crate) budgets: Budgets,
     pub(crate) attempt_header: Option<HeaderName>,
@@ -139,7 +136,6 @@ impl RetryLayer {
     pub fn new(policy: &Policy) -> Self {
         let settings = Settings {
             policy: HttpPolicy::new(policy),
-            single: HttpPolicy::single(policy),
             hedged: None,
             rules: Rules::standard(),
             budgets: Budgets::PerHost(Arc::new(KeyedBudgets::new(HOSTS_MAX))),
@@ -190,7 +186,7 @@ impl<X> RetryLayer<X> {
     /// ```
     #[must_use]
     pub fn hedge_reads(self, policy: &Hedged) -> Self {
-        self.with(|settings| settings.hedged = Some(OwnedHedged::new(policy::hedged(policy))))
+        self.with(|settings| settings.hedged = Some(HttpHedged::new(policy)))
     }
 
     /// Gives each host a default retry budget, for at most this many hosts; beyond that, the host that was

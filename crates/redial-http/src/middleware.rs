@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use http::Extensions;
+use redial::Directive;
 use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 use tower_service::Service;
@@ -75,11 +76,13 @@ impl Middleware for RetryMiddleware {
             let result = Pin::new(&mut first).await;
             let pending_since = first.pending_since();
             drop(first);
+            let directive = result.as_ref().ok().map(|response| start.classify(response));
             match result {
-                Ok(response) if start.succeeds(&response) => Ok(response),
+                Ok(response) if directive == Some(Directive::Succeed) => Ok(response),
                 result => {
                     let service = NextService::new(next, original);
-                    let call = Call::resume(start, service.clone(), result, pending_since);
+                    let call =
+                        Call::resume(start, service.clone(), result, directive, pending_since);
                     service.run(call, extensions).await
                 }
             }

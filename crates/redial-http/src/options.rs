@@ -62,7 +62,7 @@ impl RequestOptions {
         self
     }
 
-    /// One attempt.
+    /// One attempt, with the deadline and the attempt timeout of the policy.
     pub fn no_retries(mut self) -> Self {
         self.no_retries = true;
         self
@@ -124,10 +124,9 @@ impl RequestOptions {
         self
     }
 
-    /// A new body, if there is a factory for this type.
-    pub(crate) fn new_body<B: 'static>(&self) -> Option<B> {
-        let factory = self.body_factory.as_ref()?.downcast_ref::<BodyFactory<B>>()?;
-        Some(factory())
+    /// The factory for bodies of this type.
+    pub(crate) fn factory_of<B: 'static>(&self) -> Option<Arc<BodyFactory<B>>> {
+        self.body_factory.clone()?.downcast().ok()
     }
 }
 

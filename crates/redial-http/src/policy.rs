@@ -5,7 +5,7 @@ use std::time::Duration;
 use redial::rules::{AttemptTimeoutAction, HintRule, Rules};
 use redial::{Hedged, Policy, ms};
 
-use redial::parts::OwnedPolicy;
+use redial::parts::{OwnedHedged, OwnedPolicy};
 
 /// The defaults of decision H1: 3 attempts, 200 ms, doubled, at most 20 s, full jitter.
 pub(crate) static STANDARD: Policy = Policy::exponential(ms(200)).build();
@@ -23,23 +23,24 @@ impl HttpPolicy {
         let policy = policy.with_rules(use_http_rules).expect(NO_CONTRADICTION);
         HttpPolicy { policy: OwnedPolicy::new(policy), clamp }
     }
+}
 
-    /// The same with one attempt.
-    pub(crate) fn single(policy: &Policy) -> Self {
-        let one_attempt = |rules: &mut Rules| {
-            use_http_rules(rules);
-            rules.attempts = Some(1);
-        };
-        let policy = policy.with_rules(one_attempt).expect(NO_CONTRADICTION);
-        HttpPolicy { policy: OwnedPolicy::new(policy), clamp: None }
+/// The same for requests that are hedged.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpHedged {
+    pub(crate) policy: OwnedHedged,
+    pub(crate) clamp: Option<Duration>,
+}
+
+impl HttpHedged {
+    pub(crate) fn new(policy: &Hedged) -> Self {
+        let clamp = clamp(policy.rules());
+        let policy = policy.with_rules(use_http_rules).expect(NO_CONTRADICTION);
+        HttpHedged { policy: OwnedHedged::new(policy), clamp }
     }
 }
 
-pub(crate) fn hedged(policy: &Hedged) -> Hedged {
-    policy.with_rules(use_http_rules).expect(NO_CONTRADICTION)
-}
-
-const NO_CONTRADICTION: &str = "rules for hints, timeouts and one attempt contradict no other rule";
+const NO_CONTRADICTION: &str = "rules for hints and timeouts contradict no other rule";
 
 fn clamp(rules: &Rules) -> Option<Duration> {
     match rules.hint {
@@ -77,7 +78,6 @@ mod tests {
         assert_eq!(rules.hint, HintRule::AtLeast(s(60)));
         assert_eq!((rules.deadline, rules.attempt_timeout), (None, None));
         assert_eq!(standard.clamp, None);
-        assert_eq!(HttpPolicy::single(&STANDARD).policy.rules().attempts, Some(1));
     }
 
     #[test]

@@ -25,14 +25,34 @@ pub trait HttpResponse: ResponseHead + Sized {
     /// What callers get.
     type Output: ResponseHead;
     /// Reads the body of a response that is probably abandoned.
-    type Drain: Future<Output = Self::Output> + Unpin;
+    type Drain: Future<Output = DrainedResponse<Self::Output>> + Unpin;
 
-    /// Whether there is a body to read, and it is not known to be above the limit.
-    fn is_drainable(&self) -> bool;
+    /// What is known of the body that has not been read.
+    fn unread_body(&self) -> UnreadBody;
     /// The response, with its body as it is.
     fn pass(self) -> Self::Output;
     /// Reads the body into memory within its limits. The response stays whole.
     fn drain(self) -> Self::Drain;
+}
+
+/// The body of a response that has not been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreadBody {
+    /// There is none.
+    Empty,
+    /// It may be within the limit.
+    Drainable,
+    /// It is known to be above the limit.
+    TooLong,
+}
+
+/// A response whose body has been read within the limits.
+#[derive(Clone, Copy, Debug)]
+pub struct DrainedResponse<T> {
+    /// The response, whole.
+    pub response: T,
+    /// Whether the body has not been read to its end, so that it holds a connection or a stream.
+    pub is_unread: bool,
 }
 
 /// The number of attempts of the call that returned a response with these extensions.
@@ -65,8 +85,8 @@ impl<B: Body> HttpResponse for Response<B> {
     type Output = Response<ResponseBody<B>>;
     type Drain = DrainResponse<B>;
 
-    fn is_drainable(&self) -> bool {
-        DrainBody::accepts(self.body())
+    fn unread_body(&self) -> UnreadBody {
+        DrainBody::unread(self.body())
     }
 
     #[inline]
@@ -88,11 +108,12 @@ pub struct DrainResponse<B: Body> {
 }
 
 impl<B: Body> Future for DrainResponse<B> {
-    type Output = Response<ResponseBody<B>>;
+    type Output = DrainedResponse<Response<ResponseBody<B>>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let body = ready!(self.body.as_mut().poll(cx));
         let parts = self.parts.take().expect("polled after completion");
-        Poll::Ready(Response::from_parts(parts, body))
+        let is_unread = body.is_unread();
+        Poll::Ready(DrainedResponse { response: Response::from_parts(parts, body), is_unread })
     }
 }

@@ -15,6 +15,8 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 
+use crate::response::UnreadBody;
+
 /// The most bytes of a body that are read before a retry. The connection of a longer body is closed if
 /// the response is abandoned.
 pub const DRAIN_BYTES_MAX: u64 = 64 * 1024;
@@ -69,6 +71,14 @@ impl<B: Body> ResponseBody<B> {
     #[inline]
     pub(crate) const fn untouched(body: B) -> Self {
         ResponseBody { body: BodyState::Untouched { body } }
+    }
+
+    /// Whether the service's body has not been read to its end.
+    pub(crate) const fn is_unread(&self) -> bool {
+        match &self.body {
+            BodyState::Untouched { .. } => true,
+            BodyState::Drained { drained } => drained.rest.is_some(),
+        }
     }
 }
 
@@ -156,9 +166,15 @@ pin_project! {
 }
 
 impl<B: Body> DrainBody<B> {
-    /// Whether there is a body to read, and it is not known to be above the limit.
-    pub(crate) fn accepts(body: &B) -> bool {
-        !body.is_end_stream() && body.size_hint().lower() <= DRAIN_BYTES_MAX
+    /// What is known of a body that has not been read.
+    pub(crate) fn unread(body: &B) -> UnreadBody {
+        if body.is_end_stream() {
+            UnreadBody::Empty
+        } else if body.size_hint().lower() <= DRAIN_BYTES_MAX {
+            UnreadBody::Drainable
+        } else {
+            UnreadBody::TooLong
+        }
     }
 
     pub(crate) fn new(body: B) -> Self {
@@ -309,7 +325,9 @@ mod tests {
     fn drain_skips_bodies_that_are_empty_or_known_to_be_too_long() {
         let full = |size: usize| Full::new(Bytes::from(vec![0; size]));
         let limit = DRAIN_BYTES_MAX as usize;
-        assert!(!DrainBody::accepts(&full(0)) && DrainBody::accepts(&full(1)));
-        assert!(DrainBody::accepts(&full(limit)) && !DrainBody::accepts(&full(limit + 1)));
+        assert_eq!(DrainBody::unread(&full(0)), UnreadBody::Empty);
+        assert_eq!(DrainBody::unread(&full(1)), UnreadBody::Drainable);
+        assert_eq!(DrainBody::unread(&full(limit)), UnreadBody::Drainable);
+        assert_eq!(DrainBody::unread(&full(limit + 1)), UnreadBody::TooLong);
     }
 }

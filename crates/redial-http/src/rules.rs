@@ -5,7 +5,6 @@ mod statuses;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use redial::{Directive, Failure, Reason};
@@ -198,18 +197,19 @@ impl Rules {
         self.hook.as_ref().zip(head).and_then(|(hook, head)| hook(head, outcome))
     }
 
-    /// Classifies a response. `has_key`: the request has an `Idempotency-Key`.
+    /// Classifies a response. `has_key`: the request has an `Idempotency-Key`. `ignores_hints`: the request
+    /// ignores `Retry-After`.
     pub(crate) fn classify_response(
         &self,
         status: StatusCode,
         headers: &HeaderMap,
         has_key: bool,
-        hints: Hints,
+        ignores_hints: bool,
     ) -> Directive {
         if status.is_success() && !self.statuses.contains(status) {
             return Directive::Succeed;
         }
-        self.classify_failure(status, headers, has_key, hints)
+        self.classify_failure(status, headers, has_key, ignores_hints)
     }
 
     #[cold]
@@ -218,9 +218,9 @@ impl Rules {
         status: StatusCode,
         headers: &HeaderMap,
         has_key: bool,
-        hints: Hints,
+        ignores_hints: bool,
     ) -> Directive {
-        let respects = !self.ignores_retry_after && !hints.ignored;
+        let respects = !self.ignores_retry_after && !ignores_hints;
         let retry_after = if respects { retry_after::parse(headers) } else { None };
         let asks = headers.contains_key(http::header::RETRY_AFTER);
         let is_conflict = status == StatusCode::CONFLICT && self.retries_conflicts && has_key;
@@ -241,19 +241,10 @@ impl Rules {
         };
         let failure = failure.because(reason);
         Directive::Retry(match retry_after {
-            Some(delay) => failure.retry_after(hints.clamp.map_or(delay, |most| delay.min(most))),
+            Some(delay) => failure.retry_after(delay),
             None => failure,
         })
     }
-}
-
-/// How the hints of a server are read.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Hints {
-    /// The request ignores them.
-    pub(crate) ignored: bool,
-    /// Longer ones are cut to this.
-    pub(crate) clamp: Option<Duration>,
 }
 
 impl Default for Rules {
@@ -279,7 +270,7 @@ impl fmt::Debug for Rules {
 mod tests {
     use super::*;
     use http::HeaderValue;
-    use redial::{FailureKind, Hint, ms, s};
+    use redial::{FailureKind, Hint, s};
 
     fn classify(rules: &Rules, status: u16, headers: &[(&str, &str)], has_key: bool) -> Directive {
         let headers: HeaderMap = headers
@@ -292,7 +283,7 @@ mod tests {
             })
             .collect();
         let status = StatusCode::from_u16(status).unwrap();
-        rules.classify_response(status, &headers, has_key, Hints::default())
+        rules.classify_response(status, &headers, has_key, false)
     }
 
     fn is_retried(rules: &Rules, status: u16, headers: &[(&str, &str)], has_key: bool) -> bool {
@@ -360,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_becomes_the_hint_or_is_ignored_or_clamped() {
+    fn retry_after_becomes_the_hint_or_is_ignored() {
         let asked = [("retry-after", "7")];
         let Directive::Retry(failure) = classify(&Rules::standard(), 429, &asked, false) else {
             panic!()
@@ -369,14 +360,5 @@ mod tests {
         let ignoring = Rules::standard().ignore_retry_after();
         let Directive::Retry(failure) = classify(&ignoring, 503, &asked, false) else { panic!() };
         assert_eq!((failure.kind, failure.hint), (FailureKind::Server, Hint::None));
-        let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, HeaderValue::from(9))]);
-        let hints = Hints { ignored: false, clamp: Some(ms(2500)) };
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        let Directive::Retry(failure) =
-            Rules::standard().classify_response(status, &headers, false, hints)
-        else {
-            panic!()
-        };
-        assert_eq!(failure.hint, Hint::After(ms(2500)));
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn failure(error: &(dyn Error + 'static)) -> Option<Failure> {
     for link in chain(error) {
         match judge(link, connected) {
             Judgement::Retry(failure) => return Some(failure),
-            Judgement::NotConnected => return not_connected(error),
+            Judgement::NotConnected => return not_connected(link),
             Judgement::Final => return None,
             Judgement::Unknown => {}
         }
@@ -148,9 +148,10 @@ fn connection_lost() -> Failure {
     Failure::client().at(Stage::InFlight).because(CONNECTION_LOST)
 }
 
-/// No connection, so nothing was sent. A certificate that is not accepted stays so.
+/// No connection, so nothing was sent. A certificate that is not accepted stays so. `error` is the error of
+/// connecting; what is around it may print the URL.
 fn not_connected(error: &(dyn Error + 'static)) -> Option<Failure> {
-    if chain(error).any(is_certificate_error) {
+    if has_certificate_error(error) {
         return None;
     }
     let timed_out = chain(error).any(|link| {
@@ -164,10 +165,42 @@ fn not_connected(error: &(dyn Error + 'static)) -> Option<Failure> {
 /// Whether the TLS handshake failed for a reason that stays. rustls reports an invalid certificate, and
 /// everything else that is wrong with the peer's messages, as `InvalidData`. Other TLS libraries have
 /// errors without a kind, and say `certificate` in their text.
-fn is_certificate_error(error: &(dyn Error + 'static)) -> bool {
-    let is_invalid = |error: &io::Error| error.kind() == io::ErrorKind::InvalidData;
-    error.downcast_ref::<io::Error>().is_some_and(is_invalid)
-        || error.to_string().to_ascii_lowercase().contains("certificate")
+///
+/// The text of other errors is not searched: reqwest prints the URL, and a resolver the name of the host.
+fn has_certificate_error(error: &(dyn Error + 'static)) -> bool {
+    for link in chain(error) {
+        if let Some(error) = link.downcast_ref::<io::Error>() {
+            if error.kind() == io::ErrorKind::InvalidData {
+                return true;
+            }
+            // An error of the operating system. One with an error inside prints that.
+            if error.get_ref().is_none() {
+                return false;
+            }
+        } else if is_client_error(link) {
+            continue;
+        }
+        let text = link.to_string().to_ascii_lowercase();
+        if text == DNS_ERROR {
+            return false;
+        }
+        if text.contains("certificate") {
+            return true;
+        }
+    }
+    false
+}
+
+/// What hyper-util's connector prints if a name has no address. The type of the error is private.
+const DNS_ERROR: &str = "dns error";
+
+/// Whether this is the error of a client around that of its connector.
+fn is_client_error(error: &(dyn Error + 'static)) -> bool {
+    #[cfg(feature = "reqwest")]
+    if error.is::<::reqwest::Error>() {
+        return true;
+    }
+    error.is::<hyper_util::client::legacy::Error>()
 }
 
 #[cfg(test)]

@@ -109,6 +109,8 @@ pub trait Classify<T, E> {
     const ACCEPTS_VALUES: bool = false;
     /// Whether [`notify`](Classify::notify) does anything.
     const NOTIFIES: bool = false;
+    /// Whether [`release`](Classify::release) does anything.
+    const RELEASES: bool = false;
     /// Whether [`error_text`](Classify::error_text) can have a text. If not, call sites have no code for it.
     const RECORDS_ERRORS: bool = true;
 
@@ -121,6 +123,10 @@ pub trait Classify<T, E> {
     /// Called when an error is retried, with the delay before the next attempt; see
     /// [`Retry::notify`](crate::Retry::notify).
     fn notify(&mut self, _error: &E, _delay: Duration) {}
+
+    /// Called when a result is retried, before the delay: it may drop what the result holds, such as a
+    /// connection. A call that is cut off before its next result has this one as its last.
+    fn release(&mut self, _result: &mut Result<T, E>) {}
 
     /// The text of an error, where it is recorded.
     fn error_text(_error: &E) -> Option<&dyn fmt::Display> {
@@ -211,8 +217,14 @@ fn keep_any<T, E>(result: Result<T, E>) -> Option<Last<E, T>> {
 
 /// A rule that classifies some results and leaves the others to the next rule.
 pub trait ClassifyRule<T, E> {
+    /// Whether [`release`](ClassifyRule::release) does anything.
+    const RELEASES: bool = false;
+
     /// Classifies the result; `None` leaves it to the next rule.
     fn classify(&mut self, result: &Result<T, E>) -> Option<Directive>;
+
+    /// Called when a result is retried, before the delay; see [`Classify::release`].
+    fn release(&mut self, _result: &mut Result<T, E>) {}
 
     /// Chains two rules: the first one that returns a directive decides.
     fn or<R: ClassifyRule<T, E>>(self, other: R) -> Or<Self, R>
@@ -234,8 +246,15 @@ impl<T, E, F: FnMut(&Result<T, E>) -> Option<Directive>> ClassifyRule<T, E> for 
 pub struct Or<A, B>(A, B);
 
 impl<T, E, A: ClassifyRule<T, E>, B: ClassifyRule<T, E>> ClassifyRule<T, E> for Or<A, B> {
+    const RELEASES: bool = A::RELEASES || B::RELEASES;
+
     fn classify(&mut self, result: &Result<T, E>) -> Option<Directive> {
         self.0.classify(result).or_else(|| self.1.classify(result))
+    }
+
+    fn release(&mut self, result: &mut Result<T, E>) {
+        self.0.release(result);
+        self.1.release(result);
     }
 }
 
@@ -246,11 +265,16 @@ pub struct Chain<R>(pub(crate) R);
 
 impl<T, E, R: ClassifyRule<T, E>> Classify<T, E> for Chain<R> {
     type Kept = T;
+    const RELEASES: bool = R::RELEASES;
     const RECORDS_ERRORS: bool = false;
 
     fn directive(&mut self, result: &Result<T, E>) -> Directive {
         let otherwise = if result.is_ok() { Directive::Succeed } else { Directive::Fail };
         self.0.classify(result).unwrap_or(otherwise)
+    }
+
+    fn release(&mut self, result: &mut Result<T, E>) {
+        self.0.release(result);
     }
 
     fn keep(result: Result<T, E>) -> Option<Last<E, T>> {

@@ -140,6 +140,19 @@ impl<'a, 'w> PollContext<'a, 'w> {
         self.starts < STARTS_PER_POLL_MAX
     }
 
+    /// Calls the `release` hook of the classifier if the result in `last` is retried. `notify` follows.
+    #[inline(always)]
+    pub(crate) fn release<T, E, C: Classify<T, E>>(
+        &mut self,
+        classify: &mut C,
+        last: Option<&mut Result<T, E>>,
+    ) {
+        let retries = if C::NOTIFIES { self.retry_after } else { self.retry_after.take() };
+        if let (Some(_), Some(last)) = (retries, last) {
+            classify.release(last);
+        }
+    }
+
     /// Calls the `notify` hook of the classifier if the error in `last` is retried.
     #[inline(always)]
     pub(crate) fn notify<T, E, C: Classify<T, E>>(

@@ -253,9 +253,14 @@ impl<'p> Engine<'p> {
         self.is_hedge_awaited = self.call.awaits_grant();
     }
 
-    /// The delay of a retry that was decided since the last time, if a result is retried.
+    /// The delay of a retry that was decided since the last time, if a result is retried. A retry for which
+    /// the throttle has not answered yet is not decided.
     pub(crate) fn take_retry_after(&mut self) -> Option<Ns> {
-        self.env.context.retry_after.take()
+        if self.call.awaits_grant() || self.pending_answer.is_some() {
+            return None;
+        }
+        let retry_after = self.env.context.retry_after.take();
+        retry_after.filter(|_| self.call.end().is_none())
     }
 
     /// Reports that no further attempt can be started: the running one is the last.

@@ -84,6 +84,7 @@ impl<T, E, C: Classify<T, E>, H: ErrorHook<E>> Classify<T, E> for Hooked<C, H> {
     type Kept = C::Kept;
     const ACCEPTS_VALUES: bool = C::ACCEPTS_VALUES;
     const NOTIFIES: bool = C::NOTIFIES || H::NOTIFIES;
+    const RELEASES: bool = C::RELEASES;
     const RECORDS_ERRORS: bool = C::RECORDS_ERRORS || H::RECORDS;
 
     fn directive(&mut self, result: &Result<T, E>) -> Directive {
@@ -97,6 +98,10 @@ impl<T, E, C: Classify<T, E>, H: ErrorHook<E>> Classify<T, E> for Hooked<C, H> {
     fn notify(&mut self, error: &E, delay: Duration) {
         self.0.notify(error, delay);
         self.1.notify(error, delay);
+    }
+
+    fn release(&mut self, result: &mut Result<T, E>) {
+        self.0.release(result);
     }
 
     fn error_text(error: &E) -> Option<&dyn fmt::Display> {

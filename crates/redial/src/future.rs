@@ -287,6 +287,9 @@ where
                     end.0.record_error(error);
                 }
                 let step = end.0.next_step(origin, &input, poll, &self.sleeper);
+                if C::RELEASES {
+                    poll.release(&mut self.classify, self.last.as_mut());
+                }
                 if C::NOTIFIES {
                     poll.notify(&mut self.classify, self.last.as_ref());
                 }

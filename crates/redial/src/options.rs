@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::{AttemptTimeoutAction, Event, LIVE_MAX, LatencyEstimator, Rules};
+use redial_core::{AttemptTimeoutAction, Event, LIVE_MAX, LatencyEstimator, Ns, Rules};
 
 use crate::call_log::CallLog;
 use crate::event_context::EventContext;

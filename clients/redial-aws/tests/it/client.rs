@@ -9,6 +9,13 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_dynamodb::{Client, Config};
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::context::{
+    BeforeDeserializationInterceptorContextMut, InterceptorContext,
+};
+use aws_smithy_runtime_api::client::retries::classifiers::{ClassifyRetry, RetryAction};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::ConfigBag;
 use redial::strategy::{Decision, Request};
 use redial::testing::draws;
 use redial::throttle::RetryBudget;
@@ -229,6 +236,38 @@ async fn client_attempt_timeout_is_retried_if_the_policy_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn client_attempt_timeout_of_an_operation_applies_under_a_deadline() {
+    let policy = Policy::constant(ms(10)).attempts(3).deadline(s(5)).throttle(Throttle::none());
+    let retries = RetryInterceptor::new(policy.build()).unwrap();
+    let of_attempts = |time| TimeoutConfig::builder().operation_attempt_timeout(time).build();
+    let service = Scripted::new([Answer::hang(), Answer::ok()]);
+    let client = client(service.config().timeout_config(of_attempts(s(1))), &retries);
+    let config = Config::builder().timeout_config(of_attempts(ms(50)));
+    client.list_tables().customize().config_override(config).send().await.unwrap();
+    let starts = service.starts_ms();
+    assert!((60.0..63.0).contains(&starts[1]), "{starts:?}");
+    // Without one of the operation, that of the client applies.
+    let service = Scripted::new([Answer::hang(), Answer::ok()]);
+    let client =
+        crate::clients::client(service.config().timeout_config(of_attempts(s(1))), &retries);
+    client.list_tables().send().await.unwrap();
+    let starts = service.starts_ms();
+    assert!((1010.0..1013.0).contains(&starts[1]), "{starts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_timeouts_of_its_policy_bound_an_operation_with_another() {
+    let bounded = Policy::constant(ms(10)).attempts(3).deadline(ms(100)).throttle(Throttle::none());
+    let bounded = RetryInterceptor::new(bounded.build()).unwrap();
+    let service = Scripted::always(Answer::hang());
+    let client = client(service.config(), &bounded);
+    let began = tokio::time::Instant::now();
+    let other = with_retries!(Config::builder(), doubling(3));
+    client.list_tables().customize().config_override(other).send().await.unwrap_err();
+    assert!((ms(100)..ms(102)).contains(&began.elapsed()), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn client_strategy_decides_each_delay() {
     let strategy = |request: &Request<'_>| match request.retry_attempts() {
         0 => Decision::Retry(ms(7)),
@@ -289,6 +328,54 @@ async fn client_call_that_is_not_idempotent_needs_proof() {
     for answer in [Answer::status(503), Answer::io(ErrorKind::ConnectionReset), Answer::timeout()] {
         assert_eq!(send([answer, Answer::ok()]).await, (1, StopReason::NotIdempotent));
     }
+}
+
+/// Rejects responses with an error that says to retry.
+#[derive(Debug)]
+struct RejectsResponses;
+
+#[aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint]
+impl aws_smithy_runtime_api::client::interceptors::Intercept for RejectsResponses {
+    fn name(&self) -> &'static str {
+        "RejectsResponses"
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        _context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _components: &RuntimeComponents,
+        _cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        Err("the response has no signature".into())
+    }
+}
+
+/// Retries every error.
+#[derive(Debug)]
+struct RetriesAll;
+
+impl ClassifyRetry for RetriesAll {
+    fn classify_retry(&self, context: &InterceptorContext) -> RetryAction {
+        if context.is_failed() {
+            RetryAction::transient_error()
+        } else {
+            RetryAction::NoActionIndicated
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "RetriesAll"
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_rejected_response_is_no_proof_that_nothing_was_sent() {
+    let service = Scripted::always(Answer::ok());
+    let config = service.config().interceptor(RejectsResponses).retry_classifier(RetriesAll);
+    let client = client(config, &doubling(3));
+    let options = CallOptions::new().not_idempotent();
+    client.list_tables().customize().interceptor(options).send().await.unwrap_err();
+    assert_eq!(service.seen().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,9 +10,10 @@ use pin_project_lite::pin_project;
 use redial::Directive;
 use tower_service::Service;
 
-use crate::call::{Answered, Facts};
+use crate::call::{Answered, Facts, HttpOperation, Kept, RequestState};
 use crate::layer::Settings;
-use crate::response::HttpResponse;
+use crate::request::HttpRequest;
+use crate::response::{DrainedResponse, HttpResponse, UnreadBody};
 
 pin_project! {
     /// One attempt of a request.
@@ -22,8 +23,10 @@ pin_project! {
         S::Response: HttpResponse,
     {
         number: u32,
-        // Set if a retry may follow a response with a retryable status.
-        facts: Option<(Arc<Settings>, Facts)>,
+        settings: Arc<Settings>,
+        facts: Facts,
+        // Whether the request can be sent again.
+        is_replayable: bool,
         #[pin]
         state: AttemptState<S, Req>,
     }
@@ -43,49 +46,62 @@ pin_project! {
             #[pin]
             response: S::Future,
         },
-        /// The attempt has ended.
-        Ended { result: Option<Result<S::Response, S::Error>> },
+        /// The attempt has ended. Its response may have been classified.
+        Ended { result: Option<Result<S::Response, S::Error>>, directive: Option<Directive> },
         /// The body is read.
-        Draining { drain: <S::Response as HttpResponse>::Drain },
+        Draining { drain: <S::Response as HttpResponse>::Drain, directive: Directive },
     }
 }
 
 impl<S, Req> HttpAttempt<S, Req>
 where
     S: Service<Req, Response: HttpResponse>,
+    Req: HttpRequest,
 {
-    pub(crate) fn not_ready(
-        number: u32,
-        facts: Option<(Arc<Settings>, Facts)>,
-        service: S,
-        request: Req,
-    ) -> Self {
+    fn new(number: u32, operation: &HttpOperation<S, Req>, state: AttemptState<S, Req>) -> Self {
+        HttpAttempt {
+            number,
+            settings: operation.settings.clone(),
+            facts: operation.facts.clone(),
+            is_replayable: matches!(operation.request, RequestState::Kept(_)),
+            state,
+        }
+    }
+
+    /// An attempt on this service, which may not be ready.
+    pub(crate) fn not_ready(number: u32, operation: &HttpOperation<S, Req>, request: Req) -> Self
+    where
+        S: Clone,
+    {
+        let service = operation.service.clone();
         let state = AttemptState::NotReady { service, request: Some(request) };
-        HttpAttempt { number, facts, state }
+        HttpAttempt::new(number, operation, state)
     }
 
+    /// The first attempt, whose service has been called.
+    pub(crate) fn called(operation: &HttpOperation<S, Req>, response: S::Future) -> Self {
+        HttpAttempt::new(1, operation, AttemptState::Called { response })
+    }
+
+    /// The first attempt, which has ended outside of the call.
     pub(crate) fn ended(
-        number: u32,
-        facts: Option<(Arc<Settings>, Facts)>,
+        operation: &HttpOperation<S, Req>,
         result: Result<S::Response, S::Error>,
+        directive: Option<Directive>,
     ) -> Self {
-        HttpAttempt { number, facts, state: AttemptState::Ended { result: Some(result) } }
-    }
-
-    pub(crate) fn called(
-        number: u32,
-        facts: Option<(Arc<Settings>, Facts)>,
-        response: S::Future,
-    ) -> Self {
-        HttpAttempt { number, facts, state: AttemptState::Called { response } }
+        let state = AttemptState::Ended { result: Some(result), directive };
+        HttpAttempt::new(1, operation, state)
     }
 }
 
-/// Whether the response will be abandoned if a retry is possible.
-fn is_drained(facts: Option<&(Arc<Settings>, Facts)>, response: &impl HttpResponse) -> bool {
-    let Some((settings, facts)) = facts else { return false };
-    let directive = facts.classify_response(settings, response.status(), response.headers());
-    matches!(directive, Directive::Retry(_)) && response.is_drainable()
+/// Whether the response will probably be abandoned: a retry is possible.
+fn is_abandoned(is_replayable: bool, facts: &Facts, directive: Directive) -> bool {
+    match directive {
+        Directive::Retry(failure) => {
+            is_replayable && (facts.idempotent || failure.proves_not_run())
+        }
+        Directive::Succeed | Directive::Fail => false,
+    }
 }
 
 impl<S, Req> Future for HttpAttempt<S, Req>
@@ -105,19 +121,27 @@ where
                     AttemptState::Called { response: service.call(request) }
                 }
                 AttemptStateProjection::Called { response } => {
-                    AttemptState::Ended { result: Some(ready!(response.poll(cx))) }
+                    AttemptState::Ended { result: Some(ready!(response.poll(cx))), directive: None }
                 }
-                AttemptStateProjection::Ended { result } => {
+                AttemptStateProjection::Ended { result, directive } => {
                     let response = result.take().expect("polled after completion")?;
-                    if !is_drained(this.facts.as_ref(), &response) {
-                        let response = response.pass();
-                        return Poll::Ready(Ok(Answered { response, attempt }));
+                    let directive = directive
+                        .unwrap_or_else(|| this.facts.classify_response(this.settings, &response));
+                    let unread = response.unread_body();
+                    let is_unread = unread != UnreadBody::Empty;
+                    if !is_abandoned(*this.is_replayable, this.facts, directive)
+                        || unread != UnreadBody::Drainable
+                    {
+                        let response = Kept::Response(response.pass());
+                        let answered = Answered { response, is_unread, attempt, directive };
+                        return Poll::Ready(Ok(answered));
                     }
-                    AttemptState::Draining { drain: response.drain() }
+                    AttemptState::Draining { drain: response.drain(), directive }
                 }
-                AttemptStateProjection::Draining { drain } => {
-                    let response = ready!(Pin::new(drain).poll(cx));
-                    return Poll::Ready(Ok(Answered { response, attempt }));
+                AttemptStateProjection::Draining { drain, directive } => {
+                    let DrainedResponse { response, is_unread } = ready!(Pin::new(drain).poll(cx));
+                    let (response, directive) = (Kept::Response(response), *directive);
+                    return Poll::Ready(Ok(Answered { response, is_unread, attempt, directive }));
                 }
             };
             this.state.set(state);

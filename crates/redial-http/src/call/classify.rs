@@ -4,10 +4,11 @@ use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
-use redial::Directive;
 use redial::classify::ClassifyRule;
+use redial::rules::ChargeAt;
+use redial::{Directive, Hint};
 
 use crate::call::{Answered, HttpOperation};
 use crate::layer::Settings;
@@ -15,7 +16,7 @@ use crate::options::RequestOptions;
 use crate::policy::HttpPolicy;
 use crate::request::HttpRequest;
 use crate::response::ResponseHead;
-use crate::rules::{Hints, IDEMPOTENCY_KEY, Outcome, RequestHead};
+use crate::rules::{IDEMPOTENCY_KEY, Outcome, RequestHead};
 use crate::service_error::AsStdError;
 use crate::transport;
 
@@ -27,7 +28,10 @@ pub(crate) struct Facts {
     pub(crate) has_key: bool,
     /// Whether the layer may make the request idempotent with a key.
     takes_key: bool,
-    pub(crate) hints: Hints,
+    /// Whether the request ignores the hints of the server.
+    ignores_hints: bool,
+    /// Longer hints are cut to this.
+    pub(crate) hint_clamp: Option<Duration>,
     /// Only for a hook.
     pub(crate) head: Option<Arc<RequestHead>>,
 }
@@ -50,10 +54,8 @@ impl Facts {
             idempotent: stated.unwrap_or(by_method || has_key),
             has_key,
             takes_key: stated != Some(false),
-            hints: Hints {
-                ignored: options.is_some_and(|options| options.ignores_retry_after),
-                clamp: policy.clamp,
-            },
+            ignores_hints: options.is_some_and(|options| options.ignores_retry_after),
+            hint_clamp: policy.clamp,
             head: None,
         }
     }
@@ -74,22 +76,36 @@ impl Facts {
     pub(crate) fn classify_response(
         &self,
         settings: &Settings,
-        status: StatusCode,
-        headers: &HeaderMap,
+        response: &impl ResponseHead,
     ) -> Directive {
+        let (status, headers) = (response.status(), response.headers());
         let rules = &settings.rules;
         if rules.has_hook() {
             let outcome = Outcome::Response { status, headers };
             if let Some(directive) = rules.ask_hook(self.head.as_deref(), outcome) {
-                return directive;
+                return self.clamped(directive);
             }
         }
-        rules.classify_response(status, headers, self.has_key, self.hints)
+        self.clamped(rules.classify_response(status, headers, self.has_key, self.ignores_hints))
     }
 
     fn classify_error(&self, settings: &Settings, error: &(dyn Error + 'static)) -> Directive {
         let hook = settings.rules.ask_hook(self.head.as_deref(), Outcome::Error(error));
-        hook.unwrap_or_else(|| transport::failure(error).map_or(Directive::Fail, Directive::Retry))
+        let directive = hook
+            .unwrap_or_else(|| transport::failure(error).map_or(Directive::Fail, Directive::Retry));
+        self.clamped(directive)
+    }
+
+    /// The same with a hint of at most the maximum of the policy, whoever has given the hint.
+    #[inline]
+    fn clamped(&self, mut directive: Directive) -> Directive {
+        if let Some(most) = self.hint_clamp
+            && let Directive::Retry(failure) = &mut directive
+            && let Hint::After(delay) = &mut failure.hint
+        {
+            *delay = (*delay).min(most);
+        }
+        directive
     }
 }
 
@@ -97,13 +113,21 @@ impl Facts {
 pub(crate) struct ClassifyOutcome<X> {
     settings: Arc<Settings>,
     facts: Facts,
+    /// Whether a response that is retried can be dropped: its call does not return it any more.
+    releases: bool,
     errors: PhantomData<fn() -> X>,
 }
 
 impl<X> ClassifyOutcome<X> {
-    pub(crate) fn of<S, Req: HttpRequest>(operation: &HttpOperation<S, Req>) -> Self {
+    /// For calls of this operation by a policy with these rules.
+    pub(crate) fn of<S, Req: HttpRequest>(
+        operation: &HttpOperation<S, Req>,
+        rules: &redial::rules::Rules,
+    ) -> Self {
         let (settings, facts) = (operation.settings.clone(), operation.facts.clone());
-        ClassifyOutcome { settings, facts, errors: PhantomData }
+        // After the backoff, the throttle may refuse the retry. A hedged call may end while it waits.
+        let releases = rules.hedge.is_none() && rules.charge_at != ChargeAt::AfterBackoff;
+        ClassifyOutcome { settings, facts, releases, errors: PhantomData }
     }
 }
 
@@ -111,12 +135,20 @@ impl<X, T: ResponseHead, E> ClassifyRule<Answered<T>, E> for ClassifyOutcome<X>
 where
     X: AsStdError<E>,
 {
+    const RELEASES: bool = true;
+
+    fn release(&mut self, result: &mut Result<Answered<T>, E>) {
+        if let Ok(answer) = result
+            && self.releases
+        {
+            answer.release();
+        }
+    }
+
     fn classify(&mut self, result: &Result<Answered<T>, E>) -> Option<Directive> {
         Some(match result {
-            Ok(Answered { response, .. }) => {
-                let (status, headers) = (response.status(), response.headers());
-                self.facts.classify_response(&self.settings, status, headers)
-            }
+            // The attempt has classified its response, to know whether to read it.
+            Ok(answer) => answer.directive,
             Err(error) => self.facts.classify_error(&self.settings, X::as_std_error(error)),
         })
     }

@@ -79,28 +79,6 @@ impl<S, Req: HttpRequest> HttpOperation<S, Req> {
     }
 }
 
-impl<S, Req: HttpRequest> HttpOperation<S, Req> {
-    /// Whether the body of a response with a retryable status is read: a retry may follow.
-    fn drains(&self) -> bool {
-        self.facts.idempotent && matches!(self.request, RequestState::Kept(_))
-    }
-
-    /// The settings and facts of an attempt whose response is read.
-    fn drain_facts(&self) -> Option<(Arc<Settings>, Facts)> {
-        self.drains().then(|| (self.settings.clone(), self.facts.clone()))
-    }
-}
-
-impl<S, Req: HttpRequest> HttpOperation<S, Req>
-where
-    S: Service<Req, Response: HttpResponse>,
-{
-    /// The first attempt, which has ended outside of the call.
-    pub(crate) fn ended_first(&self, result: Result<S::Response, S::Error>) -> HttpAttempt<S, Req> {
-        HttpAttempt::ended(1, self.drain_facts(), result)
-    }
-}
-
 impl<S, Req> Operation for HttpOperation<S, Req>
 where
     S: Service<Req, Response: HttpResponse> + Clone,
@@ -116,12 +94,13 @@ where
         }
         let number = attempt.number();
         let request = self.take_request(number);
-        HttpAttempt::not_ready(number, self.drain_facts(), self.service.clone(), request)
+        HttpAttempt::not_ready(number, self, request)
     }
 
     fn start_first(&mut self) -> Self::Answer {
         let request = self.take_request(1);
-        HttpAttempt::called(1, self.drain_facts(), self.service.call(request))
+        let response = self.service.call(request);
+        HttpAttempt::called(self, response)
     }
 
     #[inline]

@@ -47,23 +47,21 @@ impl<Req: HttpRequest> CallStart<Req> {
         let is_last = attempts_max(policy.policy.rules()) == 1;
         let kept = RequestState::keep(request, None, is_last);
         settings.number_attempt(request, 1);
-        let budget = settings.budgets.of_host(request.host());
+        let budget = settings.budgets.of_host(&request.host());
         Some(CallStart { settings: settings.clone(), facts, request: kept, budget })
     }
 
-    /// Whether this response ends the call with a success, which is then reported to the budget.
+    /// Classifies the response of the first attempt. A success ends the call and is reported to the budget.
     #[inline(always)]
-    pub(crate) fn succeeds(&self, response: &impl ResponseHead) -> bool {
-        let (status, headers) = (response.status(), response.headers());
-        let directive = self.facts.classify_response(&self.settings, status, headers);
-        let succeeds = directive == Directive::Succeed;
-        if succeeds {
+    pub(crate) fn classify(&self, response: &impl ResponseHead) -> Directive {
+        let directive = self.facts.classify_response(&self.settings, response);
+        if directive == Directive::Succeed {
             match &self.budget {
                 Some(budget) => budget.succeeded(None),
                 None => self.settings.policy.policy.succeeded(),
             }
         }
-        succeeds
+        directive
     }
 
     /// The policy and the operation of the call. Further attempts run on this service.

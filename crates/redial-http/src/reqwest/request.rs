@@ -1,5 +1,6 @@
 //! `reqwest::Request` as a request of the layer.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use reqwest::{Body, Request, Url};
 use url::Position;
 
 use crate::options::RequestOptions;
-use crate::request::HttpRequest;
+use crate::request::{CloneBody, HttpRequest, SavedBody};
 use crate::saved_headers::SavedHeaders;
 
 impl HttpRequest for Request {
@@ -21,8 +22,8 @@ impl HttpRequest for Request {
         self.method()
     }
 
-    fn host(&self) -> &str {
-        &self.url()[Position::BeforeHost..Position::AfterPort]
+    fn host(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.url()[Position::BeforeHost..Position::AfterPort])
     }
 
     fn headers(&self) -> &HeaderMap {
@@ -40,9 +41,12 @@ impl HttpRequest for Request {
 
     #[inline(always)]
     fn save(&mut self, options: Option<&RequestOptions>) -> Option<SavedRequest> {
-        let body = match options.and_then(RequestOptions::new_body) {
-            None if self.body().is_some() => Some(share_body(self.body_mut())?),
-            made => made,
+        let body = match options.and_then(RequestOptions::factory_of) {
+            Some(factory) => Some(SavedBody::Factory(factory)),
+            None => match self.body_mut() {
+                Some(body) => Some(SavedBody::Copy(body.clone_body()?)),
+                None => None,
+            },
         };
         Some(SavedRequest {
             body,
@@ -59,7 +63,7 @@ impl HttpRequest for Request {
         let mut request = Request::new(method, url);
         *request.headers_mut() = headers.restore();
         *request.version_mut() = version;
-        *request.body_mut() = body;
+        *request.body_mut() = body.map(SavedBody::into_body);
         if let Some(timeout) = timeout {
             *request.timeout_mut() = Some(timeout);
         }
@@ -70,7 +74,7 @@ impl HttpRequest for Request {
 /// What is kept of a `reqwest::Request`; see [`HttpRequest::Saved`].
 #[derive(Debug)]
 pub struct SavedRequest {
-    body: Option<Body>,
+    body: Option<SavedBody<Body>>,
     method: Method,
     url: Url,
     version: Version,
@@ -78,21 +82,22 @@ pub struct SavedRequest {
     timeout: Option<Duration>,
 }
 
-/// Another body with the same bytes; `None` if the body is a stream. A body of reqwest can be cloned only
-/// with its whole request, so it is taken apart and made anew from its bytes, which both share.
-fn share_body(body: &mut Option<Body>) -> Option<Body> {
-    let in_memory = body.as_ref()?.as_bytes()?;
-    if in_memory.is_empty() {
-        return Some(Body::from(Bytes::new()));
-    }
-    let mut context = Context::from_waker(Waker::noop());
-    match Pin::new(body.as_mut()?).poll_frame(&mut context) {
-        Poll::Ready(Some(Ok(frame))) => {
-            let bytes = frame.into_data().ok()?;
-            *body = Some(Body::from(bytes.clone()));
-            Some(Body::from(bytes))
+/// A body of reqwest can be cloned only with its whole request, so it is taken apart and made anew from its
+/// bytes, which both share.
+impl CloneBody for Body {
+    fn clone_body(&mut self) -> Option<Self> {
+        if self.as_bytes()?.is_empty() {
+            return Some(Body::from(Bytes::new()));
         }
-        _ => unreachable!("bytes in memory are one frame"),
+        let mut context = Context::from_waker(Waker::noop());
+        match Pin::new(&mut *self).poll_frame(&mut context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                let bytes = frame.into_data().ok()?;
+                *self = Body::from(bytes.clone());
+                Some(Body::from(bytes))
+            }
+            _ => unreachable!("bytes in memory are one frame"),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use http::response::Builder;
 use http::{Extensions, HeaderMap, StatusCode};
 use reqwest::{Body, Response, ResponseBuilderExt, Url};
 
-use crate::response::{DrainResponse, HttpResponse, ResponseHead};
+use crate::response::{DrainResponse, DrainedResponse, HttpResponse, ResponseHead, UnreadBody};
 use crate::response_body::DRAIN_BYTES_MAX;
 
 impl ResponseHead for Response {
@@ -26,9 +26,12 @@ impl HttpResponse for Response {
     type Output = Response;
     type Drain = DrainReqwestResponse;
 
-    fn is_drainable(&self) -> bool {
-        let length = self.content_length();
-        length != Some(0) && length.unwrap_or(0) <= DRAIN_BYTES_MAX
+    fn unread_body(&self) -> UnreadBody {
+        match self.content_length() {
+            Some(0) => UnreadBody::Empty,
+            Some(length) if length > DRAIN_BYTES_MAX => UnreadBody::TooLong,
+            _ => UnreadBody::Drainable,
+        }
     }
 
     #[inline]
@@ -51,15 +54,17 @@ pub struct DrainReqwestResponse {
 }
 
 impl Future for DrainReqwestResponse {
-    type Output = Response;
+    type Output = DrainedResponse<Response>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
-        let mut response = ready!(Pin::new(&mut self.drain).poll(cx)).map(Body::wrap);
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let drained = ready!(Pin::new(&mut self.drain).poll(cx));
+        let mut response = drained.response.map(Body::wrap);
         // The conversion back takes the URL from an extension, which only a builder can set.
         let url = self.url.take().expect("polled after completion");
         if let Some(extensions) = Builder::new().url(url).extensions_mut() {
             response.extensions_mut().extend(std::mem::take(extensions));
         }
-        Poll::Ready(response.into())
+        let is_unread = drained.is_unread;
+        Poll::Ready(DrainedResponse { response: response.into(), is_unread })
     }
 }

@@ -1,6 +1,7 @@
 //! Abandoned responses are read to their end within a limit, so that connections are used again
 //! (decision H5).
 
+use redial::{Policy, Throttle, ms, s};
 use redial_http::parts::{DRAIN_BYTES_MAX, DRAIN_TIME_MAX};
 use redial_http::reqwest::SendWith;
 
@@ -61,5 +62,53 @@ async fn response_that_was_read_and_not_retried_is_whole() {
         assert_eq!(response.content_length(), Some(11));
         assert!(response.remote_addr().is_some());
         assert_eq!(response.text().await.unwrap(), "body of 503");
+    }
+}
+
+#[tokio::test]
+async fn connection_of_a_rejected_post_is_used_again() {
+    let body = vec![b'x'; DRAIN_BYTES_MAX as usize];
+    let server = Server::answering([Answer::status(429).body(body), Answer::status(200)]).await;
+    let retries = fast().rules(redial_http::Rules::standard().trust_rejections());
+    client().post(server.url("/")).body("order").send_with(&retries).await.unwrap();
+    assert_eq!((server.requests(), server.connections()), (2, 1));
+}
+
+/// Waits for the connection of the first response to end, and checks that the second request follows later.
+async fn is_released_before_the_retry(client: reqwest::Client) {
+    let server = Server::answering([Answer::Stalled(503), Answer::status(200)]).await;
+    let policy = Policy::constant(s(3)).throttle(Throttle::none()).build();
+    let retries = redial_http::RetryLayer::new(&policy).policy_throttle();
+    let url = server.url("/");
+    let call = tokio::spawn(async move { client.get(url).send_with(&retries).await });
+    while server.dropped() == 0 && server.requests() < 2 {
+        tokio::time::sleep(ms(10)).await;
+    }
+    assert_eq!((server.dropped(), server.requests()), (1, 1));
+    assert_eq!(call.await.unwrap().unwrap().status(), 200);
+}
+
+// Decision H5.
+#[tokio::test]
+async fn connection_of_a_body_that_stalls_is_closed_before_the_backoff() {
+    is_released_before_the_retry(client()).await;
+}
+
+#[tokio::test]
+async fn http2_stream_of_a_body_that_stalls_ends_before_the_backoff() {
+    let client = crate::server::client_builder().http2_prior_knowledge().build().unwrap();
+    is_released_before_the_retry(client).await;
+}
+
+#[tokio::test]
+async fn response_with_a_long_body_is_whole_after_a_refused_retry() {
+    let body = vec![b'x'; 3 * DRAIN_BYTES_MAX as usize];
+    let server = Server::answering([Answer::status(503).body(body.clone())]).await;
+    let budget = std::sync::Arc::new(redial::throttle::RetryBudget::new(1.0, 0.0));
+    let retries = redial_http::RetryLayer::new(&crate::server::FAST).shared_budget(budget);
+    for attempts in [2, 1] {
+        let response = client().get(server.url("/")).send_with(&retries).await.unwrap();
+        assert_eq!(redial_http::attempts(response.extensions()), attempts);
+        assert_eq!(response.bytes().await.unwrap(), body);
     }
 }

@@ -82,8 +82,26 @@ async fn post_after_a_refused_connection_is_retried() {
 struct NoNames;
 
 impl reqwest::dns::Resolve for NoNames {
-    fn resolve(&self, _name: reqwest::dns::Name) -> reqwest::dns::Resolving {
-        Box::pin(async { Err("no such host".into()) })
+    fn resolve(&self, name: reqwest::dns::Name) -> reqwest::dns::Resolving {
+        let text = format!("no such host: {}", name.as_str());
+        Box::pin(async { Err(text.into()) })
+    }
+}
+
+// The API of Kubernetes has the group certificates.k8s.io.
+#[tokio::test]
+async fn url_with_the_word_certificate_is_no_certificate_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let refused = listener.local_addr().unwrap();
+    drop(listener);
+    let client = client_builder().dns_resolver(std::sync::Arc::new(NoNames)).build().unwrap();
+    for url in [
+        format!("http://{refused}/apis/certificates.k8s.io/v1"),
+        "http://certificates.invalid/".to_owned(),
+    ] {
+        let error = client.post(&url).body("order").send_with(&fast()).await.unwrap_err();
+        assert_eq!(error.stop_reason(), StopReason::AttemptsExhausted, "{url}");
+        assert_eq!(error.attempts(), 4, "{url}");
     }
 }
 
@@ -184,7 +202,12 @@ async fn last_error_is_returned_if_the_last_attempt_had_no_response() {
         text.contains("(4 attempts in ") && text.ends_with("; gave up: no attempt left)"),
         "{text}"
     );
-    assert!(std::error::Error::source(&error).unwrap().is::<reqwest::Error>());
+    // Each cause is printed once.
+    let chain = std::iter::successors(Some(&error as &dyn std::error::Error), |it| it.source());
+    let texts: Vec<String> = chain.map(ToString::to_string).collect();
+    let last = error.last().unwrap().to_string();
+    assert!(texts.len() > 1 && texts[0].starts_with(&last), "{texts:?}");
+    assert!(texts[1..].iter().all(|text| !text.contains(&last)), "{texts:?}");
 }
 
 #[tokio::test]

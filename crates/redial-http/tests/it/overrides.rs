@@ -1,5 +1,8 @@
 //! Options of single requests, the attempt header, and the function that classifies.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bytes::Bytes;
 use http::{HeaderName, Request};
 use http_body_util::Empty;
@@ -21,6 +24,20 @@ async fn option_sets_another_policy_for_one_request() {
     assert_eq!(server.requests(), 2);
     client().get(server.url("/")).send_with(&fast()).await.unwrap();
     assert_eq!(server.requests(), 6, "the next request has the policy of the layer");
+}
+
+#[tokio::test]
+async fn option_without_retries_keeps_the_timeouts_of_its_policy() {
+    for policy in [
+        Policy::exponential(ms(1)).attempt_timeout(ms(100)),
+        Policy::exponential(ms(1)).deadline(ms(100)),
+    ] {
+        let server = Server::answering([Answer::status(200).after(ms(20_000))]).await;
+        let options = RequestOptions::new().policy(&policy.build()).no_retries();
+        let request = client().get(server.url("/"));
+        let error = request.send_with_options(&fast(), options).await.unwrap_err();
+        assert!(error.is_timeout() && error.attempts() == 1, "{error}");
+    }
 }
 
 #[tokio::test]
@@ -68,4 +85,17 @@ async fn function_that_classifies_comes_before_the_rules() {
     }
     let server = Server::answering([Answer::Close]).await;
     assert_eq!(client().get(server.url("/")).send_with(&retries).await.unwrap_err().attempts(), 1);
+}
+
+#[tokio::test]
+async fn function_that_classifies_is_called_once_for_each_attempt() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = calls.clone();
+    let rules = Rules::standard().classify(move |_, _| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        None
+    });
+    let server = Server::answering([Answer::status(503), Answer::Close, Answer::status(200)]).await;
+    client().get(server.url("/")).send_with(&fast().rules(rules)).await.unwrap();
+    assert_eq!((server.requests(), calls.load(Ordering::SeqCst)), (3, 3));
 }

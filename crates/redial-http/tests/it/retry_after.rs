@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use redial::{Policy, Report, StopReason, Throttle, ms, s};
+use redial::{Directive, Failure, Policy, Report, StopReason, Throttle, ms, s};
 use redial_http::reqwest::SendWith;
-use redial_http::{RequestOptions, RetryLayer, Rules};
+use redial_http::{Outcome, RequestOptions, RetryLayer, Rules};
 
 use crate::server::{Answer, Server, client, fast};
 
@@ -88,6 +88,29 @@ async fn retry_after_above_its_maximum_is_clamped_by_option() {
 }
 
 #[tokio::test]
+async fn retry_after_of_a_hedged_get_is_clamped_by_its_policy() {
+    let hedged = Policy::hedged(s(30)).attempts(2).hint_clamp(ms(300)).throttle(Throttle::none());
+    let retries = fast().hedge_reads(&hedged.build());
+    let time = time_of(&retries, RequestOptions::new(), 3600).await;
+    assert!(time >= ms(300) && time < s(20), "{time:?}");
+}
+
+#[tokio::test]
+async fn hint_of_a_classify_function_is_clamped() {
+    let clamping =
+        Policy::exponential(ms(1)).hint_clamp(ms(300)).throttle(Throttle::none()).build();
+    let rules = Rules::standard().classify(|_, outcome| match outcome {
+        Outcome::Response { status, .. } if status == 429 => {
+            Some(Directive::Retry(Failure::server().retry_after(s(3600))))
+        }
+        _ => None,
+    });
+    let retries = RetryLayer::new(&clamping).policy_throttle().rules(rules);
+    let time = time_of(&retries, RequestOptions::new(), 1).await;
+    assert!(time >= ms(300) && time < s(20), "{time:?}");
+}
+
+#[tokio::test]
 async fn retry_after_is_ignored_by_rule_or_option() {
     let rules = fast().rules(Rules::standard().ignore_retry_after());
     let time = time_of(&rules, RequestOptions::new(), 30).await;
@@ -106,4 +129,39 @@ async fn retry_after_makes_413_retryable() {
         200
     );
     assert_eq!(server.requests(), 2);
+}
+
+/// Counts the events for a `Retry-After` that cannot be read: the only ones with a field `value`.
+#[cfg(feature = "tracing")]
+#[derive(Clone, Default)]
+struct Unreadable(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+
+#[cfg(feature = "tracing")]
+impl tracing::Subscriber for Unreadable {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "redial"
+    }
+    fn new_span(&self, _span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _span: &tracing::span::Id, _values: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _span: &tracing::span::Id, _follows: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let counts = event.metadata().fields().field("value").is_some();
+        self.0.fetch_add(usize::from(counts), std::sync::atomic::Ordering::SeqCst);
+    }
+    fn enter(&self, _span: &tracing::span::Id) {}
+    fn exit(&self, _span: &tracing::span::Id) {}
+}
+
+#[cfg(feature = "tracing")]
+#[tokio::test]
+async fn retry_after_that_cannot_be_read_is_one_event() {
+    let events = Unreadable::default();
+    let guard = tracing::subscriber::set_default(events.clone());
+    let rejected = Answer::status(429).header("retry-after", "soon");
+    let server = Server::answering([rejected, Answer::status(200)]).await;
+    client().get(server.url("/")).send_with(&fast()).await.unwrap();
+    drop(guard);
+    assert_eq!(events.0.load(std::sync::atomic::Ordering::SeqCst), 1);
 }

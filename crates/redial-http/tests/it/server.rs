@@ -4,15 +4,17 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -31,6 +33,8 @@ pub(crate) enum Answer {
     },
     /// The status, then a body without an end.
     Endless(u16),
+    /// The status, then a body that stalls. The server counts those that the client has dropped.
+    Stalled(u16),
     /// Closes the connection after the request has been read.
     Close,
     /// Waits this long, then answers.
@@ -86,6 +90,31 @@ struct State {
     received: Mutex<Vec<Received>>,
     started: AtomicUsize,
     connections: AtomicUsize,
+    dropped: Arc<AtomicUsize>,
+}
+
+/// A body that stalls after its first byte.
+struct StalledBody {
+    first: Option<Bytes>,
+    dropped: Arc<AtomicUsize>,
+}
+
+impl Body for StalledBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.first.take().map_or(Poll::Pending, |first| Poll::Ready(Some(Ok(Frame::data(first)))))
+    }
+}
+
+impl Drop for StalledBody {
+    fn drop(&mut self) {
+        self.dropped.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 impl Server {
@@ -125,6 +154,7 @@ impl Server {
             received: Mutex::default(),
             started: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            dropped: Arc::default(),
         };
         Server { address, state: Arc::new(state) }
     }
@@ -169,6 +199,13 @@ impl Server {
                 *response.status_mut() = StatusCode::from_u16(status).unwrap();
                 Ok(response)
             }
+            Answer::Stalled(status) => {
+                let dropped = self.state.dropped.clone();
+                let body = StalledBody { first: Some(Bytes::from_static(b"x")), dropped };
+                let mut response = Response::new(body.boxed());
+                *response.status_mut() = StatusCode::from_u16(status).unwrap();
+                Ok(response)
+            }
             Answer::Close => Err(io::ErrorKind::ConnectionReset.into()),
             Answer::Slow(..) => unreachable!("waited above"),
         }
@@ -185,6 +222,11 @@ impl Server {
 
     pub(crate) fn requests(&self) -> usize {
         self.received().len()
+    }
+
+    /// The number of bodies of [`Answer::Stalled`] that were dropped, as their connections or streams ended.
+    pub(crate) fn dropped(&self) -> usize {
+        self.state.dropped.load(Ordering::SeqCst)
     }
 
     pub(crate) fn connections(&self) -> usize {
