@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn call_log_json_lines_are_read_up_to_the_event_limit() {
+    fn call_log_json_lines_are_read_up_to_event_limit() {
         let versions = [
             ("{\"redial_call_log\":2}", "{\"at\":1,\"event\":\"not-replayable\"}\n"),
             ("{\"redial_diary\":1}", "{\"at\":1,\"note\":\"sealed\"}\n"),
