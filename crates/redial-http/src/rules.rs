@@ -330,7 +330,7 @@ mod tests {
 
     // Decision H6.
     #[test]
-    fn conflict_with_a_key_is_retried_by_option_and_422_never() {
+    fn conflict_with_key_is_retried_by_option_422_never() {
         assert!(!is_retried(&Rules::standard(), 409, &[], true));
         let rules =
             Rules::standard().retry_conflicts().retry_status(StatusCode::UNPROCESSABLE_ENTITY);

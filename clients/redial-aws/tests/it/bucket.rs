@@ -64,7 +64,7 @@ async fn list(client: &Client) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bucket_of_your_own_sees_each_call_from_start_to_end() {
+async fn bucket_of_your_own_sees_each_call_completely() {
     let (recorder, retries) = recorded();
     let service = Scripted::default();
     let client = client(service.config(), &retries);

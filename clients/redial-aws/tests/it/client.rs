@@ -118,7 +118,7 @@ async fn client_unlimited_attempts_cost_no_cpu_up_front() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_attempts_at_and_above_the_limit_of_the_sdk_are_made() {
+async fn client_attempts_around_the_limit_of_the_sdk_are_made() {
     let limit = redial_aws::SDK_ATTEMPTS_MAX;
     for attempts in [limit - 1, limit, limit + 1] {
         let policy = Policy::immediate().attempts(attempts).throttle(Throttle::none()).build();
@@ -152,7 +152,7 @@ async fn client_sdk_max_attempts_is_an_upper_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_retry_after_header_is_kept_within_5s_of_the_backoff() {
+async fn client_retry_after_is_kept_within_5s_of_backoff() {
     let _guard = draws([0.5]);
     for (header, expected) in [("3000", 3000.0), ("90000", 5025.0), ("1", 25.0), ("soon", 25.0)] {
         let busy = Answer::status(503).header("x-amz-retry-after", header);
@@ -199,7 +199,7 @@ async fn client_deadline_of_the_policy_ends_attempt_and_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_operation_timeout_of_the_sdk_is_known_to_the_policy() {
+async fn client_operation_timeout_of_the_sdk_limits_the_policy() {
     let timeouts = TimeoutConfig::builder().operation_timeout(ms(100)).build();
     let policy = Policy::constant(ms(60)).attempts(9).throttle(Throttle::none()).build();
     let service = Scripted::always(Answer::status(503));

@@ -198,7 +198,7 @@ async fn s3_body_in_memory_is_sent_again_from_its_start() {
 }
 
 #[tokio::test]
-async fn s3_body_from_a_file_is_sent_again_from_its_start() {
+async fn s3_body_from_a_file_is_replayed_from_its_start() {
     let server = server(quick(4)).await;
     let body = large();
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -205,7 +205,7 @@ async fn body_of_a_retry_is_never_empty() {
 
 // logstash-output-http#105: a second layer retries what the first one must not.
 #[tokio::test]
-async fn retries_of_two_layers_keep_a_post_that_must_not_repeat() {
+async fn retries_of_two_layers_repeat_no_unsafe_post() {
     let server = Server::answering([Answer::Close]).await;
     let plain = with_own_retries().build().unwrap();
     let error = plain.post(server.url("/")).body("x").send_with(&fast()).await.unwrap_err();

@@ -26,7 +26,7 @@ async fn retry_after_in_seconds_lengthens_the_delay() {
 }
 
 #[tokio::test]
-async fn retry_after_as_a_date_counts_from_the_date_of_the_response() {
+async fn retry_after_date_counts_from_the_response_date() {
     // The clock of this server is an hour behind.
     let now = SystemTime::now() - s(3600);
     let answer = Answer::status(503)
