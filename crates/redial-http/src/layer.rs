@@ -13,7 +13,7 @@ use tower_layer::Layer;
 use crate::call::Facts;
 use crate::policy::{self, HttpPolicy, STANDARD};
 use crate::request::HttpRequest;
-use crate::rules::{Rules, is_safe};
+use crate::rules::{HttpRules, is_safe};
 use crate::service::RetryService;
 use crate::service_error::{BoxErrors, StdErrors};
 
@@ -27,7 +27,7 @@ pub(crate) struct Settings {
     /// For requests without retries.
     pub(crate) single: HttpPolicy,
     pub(crate) hedged: Option<OwnedHedged>,
-    pub(crate) rules: Rules,
+    pub(crate) rules: HttpRules,
     pub(crate) budgets: Budgets,
     pub(crate) attempt_header: Option<HeaderName>,
     pub(crate) make_key: Option<Arc<MakeKey>>,
@@ -111,7 +111,7 @@ pub struct RetryLayer<X = StdErrors> {
 }
 
 impl RetryLayer {
-    /// The defaults: 3 attempts, exponential backoff from 200 ms with full jitter, [`Rules::standard`], and
+    /// The defaults: 3 attempts, exponential backoff from 200 ms with full jitter, [`HttpRules::standard`], and
     /// a retry budget for each of at most [`HOSTS_MAX`] hosts.
     #[must_use]
     pub fn standard() -> Self {
@@ -141,7 +141,7 @@ impl RetryLayer {
             policy: HttpPolicy::new(policy),
             single: HttpPolicy::single(policy),
             hedged: None,
-            rules: Rules::standard(),
+            rules: HttpRules::standard(),
             budgets: Budgets::PerHost(Arc::new(KeyedBudgets::new(HOSTS_MAX))),
             attempt_header: None,
             make_key: None,
@@ -171,7 +171,7 @@ impl<X> RetryLayer<X> {
 
     /// Replaces the rules for statuses, methods and `Retry-After`.
     #[must_use]
-    pub fn rules(self, rules: Rules) -> Self {
+    pub fn rules(self, rules: HttpRules) -> Self {
         self.with(|settings| settings.rules = rules)
     }
 

@@ -13,7 +13,7 @@ use redial::strategy::{Decision, Request};
 use redial::testing::draws;
 use redial::throttle::RetryBudget;
 use redial::{Policy, StopReason, Throttle, ms, s};
-use redial_aws::{CallOptions, CallReport, RetryInterceptor, SetupError, with_retries};
+use redial_aws::{CallOptions, ReportSlot, RetryInterceptor, SetupError, with_retries};
 use redial_smithy::{StandardRetryStrategy, TokenOrder};
 
 use crate::clients::client;
@@ -140,7 +140,7 @@ async fn client_sdk_max_attempts_is_an_upper_bound() {
         let config = config.clone().http_client(service.http_client());
         let client = Client::from_conf(config.build());
         let limit = Config::builder().retry_config(RetryConfig::standard().with_max_attempts(most));
-        let report = CallReport::new();
+        let report = ReportSlot::new();
         let list = client.list_tables().customize().config_override(limit);
         let list = list.interceptor(CallOptions::new().report(&report));
         list.send().await.unwrap_err();
@@ -279,7 +279,7 @@ async fn client_call_that_is_not_idempotent_needs_proof() {
     let send = async |answers: [Answer; 2]| {
         let service = Scripted::new(answers);
         let client = client(service.config(), &doubling(3));
-        let report = CallReport::new();
+        let report = ReportSlot::new();
         let options = CallOptions::new().not_idempotent().report(&report);
         let _ = client.list_tables().customize().interceptor(options).send().await;
         (service.seen().len(), report.take().unwrap().stop_reason)

@@ -3,7 +3,7 @@
 use http::Method;
 use redial::{AttemptEnd, Report, StopReason};
 use redial_http::reqwest::SendWith;
-use redial_http::{IDEMPOTENCY_KEY, RequestOptions, RetryLayer, Rules};
+use redial_http::{HttpRules, IDEMPOTENCY_KEY, RequestOptions, RetryLayer};
 use tokio::net::TcpListener;
 
 use crate::server::{Answer, FAST, Server, client, client_builder, fast};
@@ -150,7 +150,7 @@ async fn rules_may_trust_rejections_of_every_method() {
         (Answer::status(500), 1),
     ] {
         let server = Server::answering([answer, Answer::status(200)]).await;
-        let retries = fast().rules(Rules::standard().trust_rejections());
+        let retries = fast().rules(HttpRules::standard().trust_rejections());
         client().post(server.url("/")).send_with(&retries).await.unwrap();
         assert_eq!(server.requests(), requests);
     }

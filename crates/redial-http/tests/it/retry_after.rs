@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use redial::{Policy, Report, StopReason, Throttle, ms, s};
 use redial_http::reqwest::SendWith;
-use redial_http::{RequestOptions, RetryLayer, Rules};
+use redial_http::{HttpRules, RequestOptions, RetryLayer};
 
 use crate::server::{Answer, Server, client, fast};
 
@@ -89,7 +89,7 @@ async fn retry_after_above_its_maximum_is_clamped_by_option() {
 
 #[tokio::test]
 async fn retry_after_is_ignored_by_rule_or_option() {
-    let rules = fast().rules(Rules::standard().ignore_retry_after());
+    let rules = fast().rules(HttpRules::standard().ignore_retry_after());
     let time = time_of(&rules, RequestOptions::new(), 30).await;
     assert!(time < s(15), "{time:?}");
     let time = time_of(&fast(), RequestOptions::new().ignore_retry_after(), 30).await;
