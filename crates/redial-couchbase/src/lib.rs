@@ -133,7 +133,7 @@ pub mod reason;
 pub mod response;
 mod retryable_error;
 mod strategy;
-mod terminal;
+mod terminal_state;
 #[cfg(feature = "tracing")]
 mod trace;
 
@@ -153,7 +153,7 @@ pub use strategy::FailFast;
 pub use strategy::{
     BackoffCalculator, BestEffort, FastFailOnTerminalError, StrategyName, TerminalError,
 };
-pub use terminal::{
+pub use terminal_state::{
     CollectionMap, RequestTarget, TerminalReason, TerminalState, TopologyConnection,
 };
 

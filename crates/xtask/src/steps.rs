@@ -187,7 +187,7 @@ pub(crate) const STEPS: &[Step] = &[
             let grpc = "cargo test --package redial-grpc --release --lib --no-default-features";
             Ok(vec![
                 loom("cargo test --package redial-core --release --test loom"),
-                loom(grpc).arg("models"),
+                loom(grpc).arg("loom_models"),
             ])
         },
     },

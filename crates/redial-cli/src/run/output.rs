@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tempfile::SpooledTempFile;
 use tokio::sync::oneshot;
 
-use super::exit::{LastBecause, Matched, Patterns};
-use super::shared::Shared;
+use super::attempt_end::{LastBecause, Matched, Patterns};
+use super::run_state::RunState;
 
 /// How much of the output or input is kept in memory; more of it goes to a temporary file.
 pub(super) const MEMORY_MAX: usize = 1 << 20;
@@ -115,11 +115,11 @@ pub(super) enum Sink {
 pub(super) fn pump(
     mut reader: impl Read + Send + 'static,
     mut sink: Sink,
-    shared: Arc<Shared>,
+    run: Arc<RunState>,
 ) -> oneshot::Receiver<Matched> {
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
-        let mut lines = Lines::new(&shared.patterns);
+        let mut lines = Lines::new(&run.patterns);
         let mut chunk = vec![0; CHUNK];
         loop {
             let count = match reader.read(&mut chunk) {
@@ -129,7 +129,7 @@ pub(super) fn pump(
                 Err(_) => break,
             };
             lines.add(&chunk[..count]);
-            if let Err(error) = sink.write(&chunk[..count], &shared) {
+            if let Err(error) = sink.write(&chunk[..count], &run) {
                 // The command gets SIGPIPE, as if it had written to the closed stream itself.
                 let because = match error.kind() {
                     io::ErrorKind::BrokenPipe => LastBecause::OutputClosed,
@@ -138,7 +138,7 @@ pub(super) fn pump(
                 if because == LastBecause::OutputLimit {
                     print_error!("redial: the output cannot be written: {error}");
                 }
-                shared.set_last(because);
+                run.set_last(because);
                 break;
             }
         }
@@ -151,12 +151,12 @@ pub(super) fn pump(
 }
 
 impl Sink {
-    fn write(&mut self, bytes: &[u8], shared: &Shared) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8], run: &RunState) -> io::Result<()> {
         match self {
             Sink::Live(stream) => stream.write_all(bytes),
             Sink::Held(held) => {
                 if !held.write(bytes)? {
-                    shared.set_last(LastBecause::OutputLimit);
+                    run.set_last(LastBecause::OutputLimit);
                 }
                 Ok(())
             }

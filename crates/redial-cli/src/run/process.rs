@@ -10,11 +10,11 @@ use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::exit::{End, Exit, Matched};
+use super::attempt_end::{End, Exit, Matched};
 use super::group::Group;
 use super::input::{Feeder, Input};
 use super::output::{Held, Sink, Stream, pump};
-use super::shared::{Live, Shared};
+use super::run_state::{Live, RunState};
 
 /// How often a process group is asked whether it has ended.
 const POLL: Duration = Duration::from_millis(10);
@@ -43,7 +43,7 @@ pub(super) enum OutputMode {
 /// A running attempt. If it is dropped, the process group is ended in the background.
 pub(super) struct Process {
     running: Option<Running>,
-    shared: Arc<Shared>,
+    run: Arc<RunState>,
 }
 
 struct Running {
@@ -56,8 +56,8 @@ struct Running {
 
 impl Process {
     /// Starts the program.
-    pub(super) fn start(shared: &Arc<Shared>) -> Result<Process, End> {
-        let program = &shared.program;
+    pub(super) fn start(run: &Arc<RunState>) -> Result<Process, End> {
+        let program = &run.program;
         let (name, arguments) = program
             .command
             .split_first()
@@ -69,19 +69,19 @@ impl Process {
             command.process_group(0);
         }
         let holds = matches!(program.output, OutputMode::Once(_));
-        let watches = !shared.patterns.is_empty();
+        let watches = !run.patterns.is_empty();
         command.stdout(if holds || watches { Stdio::piped() } else { Stdio::inherit() });
         command.stderr(if watches { Stdio::piped() } else { Stdio::inherit() });
         let child = command.spawn().map_err(|error| not_started(name, &error))?;
         let group = Group::new(&child, program.foreground);
         let mut running =
-            Running { child, group, pumps: Vec::new(), feeder: None, _live: shared.live(group) };
-        if let Err(error) = running.connect(shared) {
+            Running { child, group, pumps: Vec::new(), feeder: None, _live: run.live(group) };
+        if let Err(error) = running.connect(run) {
             let text = format!("its streams cannot be used: {error}");
-            drop(Process { running: Some(running), shared: shared.clone() });
+            drop(Process { running: Some(running), run: run.clone() });
             return Err(End::NotStarted { not_found: false, text });
         }
-        Ok(Process { running: Some(running), shared: shared.clone() })
+        Ok(Process { running: Some(running), run: run.clone() })
     }
 
     /// Waits for the end of the process and of its output.
@@ -92,13 +92,13 @@ impl Process {
             running.feeder = None;
             exit.matched = running.output_end().await;
         }
-        exit.last = self.shared.last();
+        exit.last = self.run.last();
         // What a failed command has left behind must not run beside the next attempt.
-        if self.shared.rules.directive(&exit) != redial::Directive::Succeed
+        if self.run.rules.directive(&exit) != redial::Directive::Succeed
             && let Some(running) = &mut self.running
             && running.group.has_members()
         {
-            running.end_group(self.shared.program.kill_after).await;
+            running.end_group(self.run.program.kill_after).await;
         }
         self.running = None;
         exit
@@ -108,7 +108,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut running) = self.running.take() {
-            let kill_after = self.shared.program.kill_after;
+            let kill_after = self.run.program.kill_after;
             // The runtime polls or drops the call, so there is one.
             tokio::spawn(async move { running.end_group(kill_after).await });
         }
@@ -117,26 +117,24 @@ impl Drop for Process {
 
 impl Running {
     /// Starts the threads that copy input and output.
-    fn connect(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
+    fn connect(&mut self, run: &Arc<RunState>) -> io::Result<()> {
         if let Some(stdout) = self.child.stdout.take() {
-            let sink = match shared.program.output {
+            let sink = match run.program.output {
                 OutputMode::Live => Sink::Live(Stream::Out),
                 OutputMode::Once(bytes_max) => {
                     let held = Held::new(bytes_max);
-                    shared.hold(held.clone());
+                    run.hold(held.clone());
                     Sink::Held(held)
                 }
             };
-            self.pumps.push(pump(blocking_stdout(stdout)?, sink, shared.clone()));
+            self.pumps.push(pump(blocking_stdout(stdout)?, sink, run.clone()));
         }
         if let Some(stderr) = self.child.stderr.take() {
             let sink = Sink::Live(Stream::Err);
-            self.pumps.push(pump(blocking_stderr(stderr)?, sink, shared.clone()));
+            self.pumps.push(pump(blocking_stderr(stderr)?, sink, run.clone()));
         }
-        if let (Some(stdin), Input::Replay(spool)) =
-            (self.child.stdin.take(), &shared.program.input)
-        {
-            self.feeder = Some(spool.feed(blocking_stdin(stdin)?, shared.clone()));
+        if let (Some(stdin), Input::Replay(spool)) = (self.child.stdin.take(), &run.program.input) {
+            self.feeder = Some(spool.feed(blocking_stdin(stdin)?, run.clone()));
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use super::topology::Address;
 use crate::operation::RequestOperation;
 use crate::orchestrator::Orchestrator;
 use crate::strategy::BestEffort;
-use crate::terminal::TopologyConnection;
+use crate::terminal_state::TopologyConnection;
 
 /// Connecting changes nothing on the server.
 const CONNECT: RequestOperation = RequestOperation::declared_idempotent("client.connect");
