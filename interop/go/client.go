@@ -81,7 +81,7 @@ func playAll(input io.Reader) error {
 		} else if err != nil {
 			return err
 		}
-		plays.Go(func() { tell(scenario.play()) })
+		plays.Go(func() { printLine(scenario.play()) })
 	}
 }
 
@@ -107,7 +107,7 @@ func (o options) dial(config string) []grpc.DialOption {
 	if o.PerRPCBufferLimit != nil {
 		calls = append(calls, grpc.MaxRetryRPCBufferSize(*o.PerRPCBufferLimit))
 	}
-	told := []grpc.DialOption{
+	dial := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(config),
 		grpc.WithDisableServiceConfig(),
@@ -115,12 +115,12 @@ func (o options) dial(config string) []grpc.DialOption {
 		grpc.WithDefaultCallOptions(calls...),
 	}
 	if o.AttemptsCap != nil {
-		told = append(told, grpc.WithMaxCallAttempts(*o.AttemptsCap))
+		dial = append(dial, grpc.WithMaxCallAttempts(*o.AttemptsCap))
 	}
 	if o.Retries != nil && !*o.Retries {
-		told = append(told, grpc.WithDisableRetry())
+		dial = append(dial, grpc.WithDisableRetry())
 	}
-	return told
+	return dial
 }
 
 func connect(channel *grpc.ClientConn) {
@@ -190,9 +190,9 @@ func (c *call) run(ctx context.Context, channel *grpc.ClientConn, how ...grpc.Ca
 		return err
 	}
 	go func() {
-		for _, told := range c.Messages {
-			began.wait(told.At)
-			message := make([]byte, told.Bytes)
+		for _, planned := range c.Messages {
+			began.wait(planned.At)
+			message := make([]byte, planned.Bytes)
 			if stream.SendMsg(&message) != nil {
 				// The call has ended; RecvMsg returns its status.
 				return
@@ -203,9 +203,9 @@ func (c *call) run(ctx context.Context, channel *grpc.ClientConn, how ...grpc.Ca
 	return stream.RecvMsg(&answer)
 }
 
-func first(name string, places ...metadata.MD) *string {
-	for _, place := range places {
-		if values := place.Get(name); len(values) > 0 {
+func first(name string, sources ...metadata.MD) *string {
+	for _, source := range sources {
+		if values := source.Get(name); len(values) > 0 {
 			return &values[0]
 		}
 	}

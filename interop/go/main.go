@@ -17,7 +17,7 @@ func main() {
 	var err error
 	switch arguments := os.Args[1:]; {
 	case len(arguments) == 1 && arguments[0] == "version":
-		tell(map[string]string{
+		printLine(map[string]string{
 			"library": "google.golang.org/grpc",
 			"version": grpc.Version,
 			"runtime": strings.Replace(runtime.Version(), "go", "Go ", 1),
@@ -37,8 +37,8 @@ func main() {
 
 var printing sync.Mutex
 
-// tell prints one line of the protocol; standard output has no buffer to flush.
-func tell(line any) {
+// printLine prints one line of the protocol; standard output has no buffer to flush.
+func printLine(line any) {
 	printing.Lock()
 	defer printing.Unlock()
 	if err := json.NewEncoder(os.Stdout).Encode(line); err != nil {

@@ -35,7 +35,7 @@ func serve(input io.Reader) error {
 	}
 	server := grpc.NewServer(grpc.ForceServerCodec(raw{}))
 	server.RegisterService(&echo, nil)
-	tell(map[string]int{"port": listener.Addr().(*net.TCPAddr).Port})
+	printLine(map[string]int{"port": listener.Addr().(*net.TCPAddr).Port})
 	go func() {
 		_, _ = io.Copy(io.Discard, input)
 		server.Stop()

@@ -39,14 +39,14 @@ async function play(scenario) {
 }
 
 function options({ config, options }) {
-  const told = { 'grpc.service_config': config, 'grpc.service_config_disable_resolution': 1 };
+  const channelOptions = { 'grpc.service_config': config, 'grpc.service_config_disable_resolution': 1 };
   // Channels with equal options to one address would share connections.
-  told['grpc.use_local_subchannel_pool'] = 1;
-  if ('retries' in options) told['grpc.enable_retries'] = Number(options.retries);
+  channelOptions['grpc.use_local_subchannel_pool'] = 1;
+  if ('retries' in options) channelOptions['grpc.enable_retries'] = Number(options.retries);
   for (const [word, name] of Object.entries(OPTIONS)) {
-    if (word in options) told[name] = options[word];
+    if (word in options) channelOptions[name] = options[word];
   }
-  return told;
+  return channelOptions;
 }
 
 /** Milliseconds since the scenario's start. */
@@ -66,21 +66,21 @@ class Clock {
   }
 }
 
-async function make(client, clock, told, give_up) {
-  await clock.until(told.at);
+async function make(client, clock, spec, give_up) {
+  await clock.until(spec.at);
   const began = clock.now();
   const metadata = new grpc.Metadata();
-  for (const [name, value] of Object.entries(told.metadata)) metadata.set(name, value);
-  const how = 'deadline' in told ? { deadline: Date.now() + told.deadline } : {};
+  for (const [name, value] of Object.entries(spec.metadata)) metadata.set(name, value);
+  const how = 'deadline' in spec ? { deadline: Date.now() + spec.deadline } : {};
   const bytes = [(buffer) => buffer, (buffer) => buffer];
-  const first = () => Buffer.alloc(told.messages[0].bytes);
+  const first = () => Buffer.alloc(spec.messages[0].bytes);
   return new Promise((end) => {
     let initial = new grpc.Metadata();
     const ignored = () => {};
     const call =
-      told.kind === 'unary'
-        ? client.makeUnaryRequest(told.method, ...bytes, first(), metadata, how, ignored)
-        : client.makeClientStreamRequest(told.method, ...bytes, metadata, how, ignored);
+      spec.kind === 'unary'
+        ? client.makeUnaryRequest(spec.method, ...bytes, first(), metadata, how, ignored)
+        : client.makeClientStreamRequest(spec.method, ...bytes, metadata, how, ignored);
     const timers = [];
     const result = (ended, rest) => {
       timers.forEach(clearTimeout);
@@ -88,7 +88,7 @@ async function make(client, clock, told, give_up) {
     };
     call.on('metadata', (received) => { initial = received; });
     call.on('status', ({ code, details, metadata: trailing }) => {
-      const one = (name, ...places) => places.flatMap((place) => place.get(name))[0] ?? null;
+      const one = (name, ...sources) => sources.flatMap((source) => source.get(name))[0] ?? null;
       result(clock.now(), {
         outcome: grpc.status[code],
         text: details,
@@ -98,16 +98,16 @@ async function make(client, clock, told, give_up) {
     });
     call.on('error', ignored);
     const at = (moment, what) => timers.push(clock.at(moment, what));
-    if ('cancel' in told) at(began + told.cancel, () => call.cancel());
+    if ('cancel' in spec) at(began + spec.cancel, () => call.cancel());
     at(give_up, () => {
       result(null, { outcome: null, text: '' });
       call.cancel();
     });
-    if (told.kind !== 'unary') {
-      told.messages.forEach(({ at: moment, bytes: size }, index) =>
+    if (spec.kind !== 'unary') {
+      spec.messages.forEach(({ at: moment, bytes: size }, index) =>
         at(began + moment, () => {
           call.write(Buffer.alloc(size));
-          if (index === told.messages.length - 1) call.end();
+          if (index === spec.messages.length - 1) call.end();
         }));
     }
   });

@@ -27,7 +27,7 @@ function main(proto) {
   process.stdin.on('end', () => process.exit(0)).resume();
 }
 
-/** What the client sends. Whoever stops to read it has a call that still is to be answered. */
+/** The messages that the client sends. A handler that stops to read them can still answer the call. */
 function messages(call) {
   return call.iterator({ destroyOnReturn: false });
 }

@@ -31,7 +31,7 @@ def begin(function, *arguments):
     return thread
 
 
-def tell(result):
+def print_line(result):
     with _printing:
         print(json.dumps(result), flush=True)
 
@@ -47,20 +47,20 @@ def play(scenario):
         threads = [begin(call.make) for call in calls]
         for thread in threads:
             thread.join()
-        tell({"id": scenario["id"], "calls": [call.result for call in calls]})
+        print_line({"id": scenario["id"], "calls": [call.result for call in calls]})
 
 
 def options(scenario):
-    told = scenario["options"]
+    given = scenario["options"]
     yield "grpc.service_config", scenario["config"]
     yield "grpc.service_config_disable_resolution", 1
     # Channels with equal options to one address would share connections and tokens.
     yield "grpc.use_local_subchannel_pool", 1
-    if "retries" in told:
-        yield "grpc.enable_retries", int(told["retries"])
+    if "retries" in given:
+        yield "grpc.enable_retries", int(given["retries"])
     for word, name in OPTIONS.items():
-        if word in told:
-            yield name, told[word]
+        if word in given:
+            yield name, given[word]
 
 
 class Clock:
@@ -77,22 +77,22 @@ class Clock:
 
 
 class Call:
-    def __init__(self, channel, clock, told, give_up):
+    def __init__(self, channel, clock, spec, give_up):
         self.channel = channel
         self.clock = clock
-        self.told = told
+        self.spec = spec
         self.give_up = give_up
         self.ended = threading.Event()
         self.ended_at = None
         self.result = None
 
     def make(self):
-        self.clock.wait_until(self.told["at"])
+        self.clock.wait_until(self.spec["at"])
         began = self.clock.now()
         call = self.start(began)
         call.add_done_callback(lambda _: self.end())
-        if "cancel" in self.told:
-            begin(self.cancel, call, began + self.told["cancel"])
+        if "cancel" in self.spec:
+            begin(self.cancel, call, began + self.spec["cancel"])
         if self.ended.wait(max(0, self.give_up - began) / 1000):
             self.result = {"began": began, "ended": self.ended_at, **status(call)}
         else:
@@ -100,13 +100,13 @@ class Call:
             self.result = {"began": began, "ended": None, "outcome": None, "text": ""}
 
     def start(self, began):
-        deadline = self.told.get("deadline")
-        metadata = tuple(self.told["metadata"].items())
+        deadline = self.spec.get("deadline")
+        metadata = tuple(self.spec["metadata"].items())
         how = {"metadata": metadata, "timeout": None if deadline is None else deadline / 1000}
-        messages = self.told["messages"]
-        if self.told["kind"] == "unary":
-            return self.channel.unary_unary(self.told["method"]).future(bytes(messages[0]["bytes"]), **how)
-        return self.channel.stream_unary(self.told["method"]).future(self.write(messages, began), **how)
+        messages = self.spec["messages"]
+        if self.spec["kind"] == "unary":
+            return self.channel.unary_unary(self.spec["method"]).future(bytes(messages[0]["bytes"]), **how)
+        return self.channel.stream_unary(self.spec["method"]).future(self.write(messages, began), **how)
 
     def write(self, messages, began):
         for message in messages:

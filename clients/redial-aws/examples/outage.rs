@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Config, Credentials, Re
 use aws_smithy_http_client::Builder as HttpBuilder;
 use redial::throttle::RetryBudget;
 use redial::{Policy, Throttle, ms};
-use redial_aws::{CallOptions, CallReport, RetryInterceptor, with_retries};
+use redial_aws::{CallOptions, ReportSlot, RetryInterceptor, with_retries};
 use redial_faults::proxy::{Fault, Proxy, Rule, Script};
 
 /// One budget for all calls to this dependency: 10 retries, then 1 for every 10 successes and per second.
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let with_budget = requests(budget.clone(), sent).await;
     println!("with a budget: {with_budget} requests for {CALLS} calls");
 
-    let report = CallReport::new();
+    let report = ReportSlot::new();
     let began = Instant::now();
     let list = Client::from_conf(budget.build()).list_tables().customize();
     let result = list.interceptor(CallOptions::new().report(&report)).send().await;

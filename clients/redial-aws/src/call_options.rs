@@ -13,10 +13,10 @@ use redial::Report;
 ///
 /// ```
 /// # use aws_sdk_dynamodb::{Client, Error};
-/// use redial_aws::{CallOptions, CallReport};
+/// use redial_aws::{CallOptions, ReportSlot};
 ///
 /// # async fn count(client: Client) -> Result<(), Error> {
-/// let report = CallReport::new();
+/// let report = ReportSlot::new();
 /// let options = CallOptions::new().not_idempotent().report(&report);
 /// client
 ///     .update_item()
@@ -33,7 +33,7 @@ use redial::Report;
 #[derive(Clone, Debug, Default)]
 pub struct CallOptions {
     not_idempotent: bool,
-    report: Option<CallReport>,
+    report: Option<ReportSlot>,
 }
 
 impl CallOptions {
@@ -53,7 +53,7 @@ impl CallOptions {
 
     /// Stores the report of the call.
     #[must_use]
-    pub fn report(mut self, report: &CallReport) -> Self {
+    pub fn report(mut self, report: &ReportSlot) -> Self {
         self.report = Some(report.clone());
         self
     }
@@ -93,15 +93,15 @@ impl Intercept for CallOptions {
     }
 }
 
-/// Receives the report of a call: attempts, delays and why it stopped.
+/// Where a call stores its report: attempts, delays and why it stopped.
 #[derive(Clone, Debug, Default)]
-pub struct CallReport(Arc<Mutex<Option<Report>>>);
+pub struct ReportSlot(Arc<Mutex<Option<Report>>>);
 
-impl CallReport {
+impl ReportSlot {
     /// Empty until a call with it has ended.
     #[must_use]
     pub fn new() -> Self {
-        CallReport::default()
+        ReportSlot::default()
     }
 
     /// Takes the report of the last call.

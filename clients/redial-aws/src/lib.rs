@@ -99,7 +99,7 @@ mod interceptor;
 mod sdk_error;
 mod waiter;
 
-pub use call_options::{CallOptions, CallReport};
+pub use call_options::{CallOptions, ReportSlot};
 pub use connector::RetryHttpClient;
 pub use error::SetupError;
 pub use interceptor::{CallEnd, RetryInterceptor, SDK_ATTEMPTS_MAX};

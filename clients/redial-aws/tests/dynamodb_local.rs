@@ -17,7 +17,7 @@ use aws_sdk_dynamodb::types::{
 };
 use redial::throttle::RetryBudget;
 use redial::{Policy, StopReason, Throttle, ms, s};
-use redial_aws::{CallOptions, CallReport, RetryInterceptor, Wait, is_not_found, wait};
+use redial_aws::{CallOptions, ReportSlot, RetryInterceptor, Wait, is_not_found, wait};
 use redial_faults::proxy::{Fault, Handle, Proxy, Rule};
 use redial_smithy::StandardRetryStrategy;
 
@@ -181,7 +181,7 @@ async fn increment_is_not_repeated(proxy: &Handle) {
             .customize()
     };
     proxy.requests([Fault::reset().after_upstream()]);
-    let report = CallReport::new();
+    let report = ReportSlot::new();
     let options = CallOptions::new().not_idempotent().report(&report);
     add().interceptor(options).send().await.unwrap_err();
     assert_eq!(report.take().unwrap().stop_reason, StopReason::NotIdempotent);

@@ -12,17 +12,17 @@ macro_rules! print_error {
 }
 
 mod arguments;
+mod attempt_end;
 mod budget;
-mod exit;
-mod exit_codes;
-mod gate;
+mod exit_list;
 mod group;
 mod input;
 mod output;
 mod policy;
 mod process;
 mod report;
-mod shared;
+mod run_state;
+mod run_throttle;
 mod signals;
 
 use std::convert::Infallible;
@@ -36,15 +36,15 @@ use redial::parts::Operation;
 use redial::{Attempt, CallLog, Directive, Policy, Report};
 
 pub use arguments::{Arguments, Attempts, BackoffKind, StdinMode, StdoutMode};
-pub use exit_codes::ExitList;
+pub use exit_list::ExitList;
 
 use crate::log_file::policy_beside;
-use exit::{Exit, ExitRules, Patterns};
-use gate::Gate;
+use attempt_end::{Exit, ExitRules, Patterns};
 use output::Stream;
 use process::{OutputMode, Program};
 use report::Ended;
-use shared::Shared;
+use run_state::RunState;
+use run_throttle::RunThrottle;
 use signals::{Asked, Signals};
 
 /// The exit code if this program fails, or is used wrongly.
@@ -76,13 +76,13 @@ fn try_run(arguments: &Arguments) -> Result<u8, String> {
         foreground: arguments.foreground,
         kill_after: arguments.kill_after,
     };
-    let shared = Shared::new(program, ExitRules::new(arguments), Patterns::new(arguments));
-    let gate = Gate { shared: shared.clone(), budget };
-    let policy = policy.sharing(Arc::new(gate));
+    let run = RunState::new(program, ExitRules::new(arguments), Patterns::new(arguments));
+    let throttle = RunThrottle { run: run.clone(), budget };
+    let policy = policy.sharing(Arc::new(throttle));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
     group::adopt_orphans();
-    let code = runtime.block_on(drive(arguments, &policy, &shared));
+    let code = runtime.block_on(drive(arguments, &policy, &run));
     // A thread may still wait for input.
     runtime.shutdown_background();
     code
@@ -103,34 +103,34 @@ fn output_mode(arguments: &Arguments) -> OutputMode {
 }
 
 /// The command as an operation that can be attempted.
-struct RunCommand(Arc<Shared>);
+struct RunCommand(Arc<RunState>);
 
 impl Operation for RunCommand {
     type Answer = Pin<Box<dyn Future<Output = Result<Exit, Infallible>> + Send>>;
     const READS_ATTEMPT: bool = true;
 
     fn start(&mut self, attempt: Attempt) -> Self::Answer {
-        let shared = self.0.clone();
-        Box::pin(async move { Ok(shared.attempt(attempt.number()).await) })
+        let run = self.0.clone();
+        Box::pin(async move { Ok(run.attempt(attempt.number()).await) })
     }
 }
 
-async fn drive(arguments: &Arguments, policy: &Policy, shared: &Arc<Shared>) -> Result<u8, String> {
+async fn drive(arguments: &Arguments, policy: &Policy, run: &Arc<RunState>) -> Result<u8, String> {
     let mut signals = Signals::listen(arguments.foreground)
         .map_err(|error| format!("signals cannot be received: {error}"))?;
     let mut call_log = CallLog::new();
     let begin = Instant::now();
-    let (report, signal) = call(arguments, policy, shared, &mut call_log, &mut signals).await;
+    let (report, signal) = call(arguments, policy, run, &mut call_log, &mut signals).await;
     let elapsed = begin.elapsed();
     // A process that the deadline has ended is waited for. Signals are passed on meanwhile.
     loop {
         tokio::select! {
-            () = shared.idle() => break,
-            _ = signals.next(shared) => {}
+            () = run.idle() => break,
+            _ = signals.next(run) => {}
         }
     }
-    shared.release_output(Stream::Out);
-    let ended = Ended { report: report.as_ref(), elapsed, shared, call_log: &call_log, signal };
+    run.release_output(Stream::Out);
+    let ended = Ended { report: report.as_ref(), elapsed, run, call_log: &call_log, signal };
     if let Some(path) = &arguments.log {
         write(path, &ended.annotated_log().to_json_lines())?;
     }
@@ -148,15 +148,15 @@ async fn drive(arguments: &Arguments, policy: &Policy, shared: &Arc<Shared>) -> 
 async fn call(
     arguments: &Arguments,
     policy: &Policy,
-    shared: &Arc<Shared>,
+    run: &Arc<RunState>,
     call_log: &mut CallLog,
     signals: &mut Signals,
 ) -> (Option<Report>, Option<i32>) {
     let rules = |result: &Result<Exit, Infallible>| -> Option<Directive> {
-        result.as_ref().ok().map(|exit| shared.rules.directive(exit))
+        result.as_ref().ok().map(|exit| run.rules.directive(exit))
     };
     let mut retry = policy
-        .retry(RunCommand(shared.clone()))
+        .retry(RunCommand(run.clone()))
         .classify(rules)
         .call_log(call_log)
         .history()
@@ -165,11 +165,11 @@ async fn call(
         retry = retry.seed(seed);
     }
     if arguments.explain {
-        let (shared, mut start) = (shared.clone(), None);
+        let (run, mut start) = (run.clone(), None);
         retry = retry.on_event(move |context, event| {
             let start = *start.get_or_insert(context.at);
             let elapsed = context.at.saturating_sub(start);
-            print_error!("{}", report::line(elapsed, event, &shared));
+            print_error!("{}", report::line(elapsed, event, &run));
         });
     }
     let mut call = pin!(retry.into_future());
@@ -180,7 +180,7 @@ async fn call(
                 Ok((_, report)) => report,
                 Err(error) => error.into_parts().1,
             }), None),
-            asked = signals.next(shared) => if let Asked::Stop(signal) = asked {
+            asked = signals.next(run) => if let Asked::Stop(signal) = asked {
                 return (None, Some(signal));
             },
         }

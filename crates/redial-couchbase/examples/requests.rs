@@ -39,15 +39,21 @@ fn status(status: u16) -> Result<&'static str, AttemptError> {
     Err(Response::kv(status).into())
 }
 
-fn print(result: Result<&'static str, Error<AttemptError>>) {
-    match result {
-        Ok(value) => println!("  => {value}"),
-        Err(error) => println!("  => error: {error}"),
-    }
+/// Prints a result and returns its text.
+fn print(result: Result<&'static str, Error<AttemptError>>) -> String {
+    let text = result.map_or_else(|error| format!("error: {error}"), str::to_owned);
+    println!("  => {text}");
+    text
 }
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
+    run_requests().await;
+}
+
+/// Runs and prints all requests; returns their results.
+async fn run_requests() -> Vec<String> {
+    let mut results = Vec::new();
     let orchestrator = Orchestrator::new().on_log(|context, line| match line.delay() {
         Some(delay) => println!("  {context}: {line}, attempt {} again in {delay:?}", line.attempt),
         None => println!("  {context}: {line}, attempt {}", line.attempt),
@@ -58,17 +64,23 @@ async fn main() {
 
     println!("The server is busy, then the vbucket has moved: both are retried.");
     let server = FakeServer::new([status(0x86), status(0x07), status(0x07), Ok("{\"id\": 10}")]);
-    print(request(operation::KV_GET, ms(2500)).run(|attempt| server.respond(attempt)).await);
+    results.push(print(
+        request(operation::KV_GET, ms(2500)).run(|attempt| server.respond(attempt)).await,
+    ));
 
     println!(
         "The connection is lost during a write: it may have been executed, so it is not retried."
     );
     let server = FakeServer::new([Err(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT.into())]);
-    print(request(operation::KV_UPSERT, ms(2500)).run(|attempt| server.respond(attempt)).await);
+    results.push(print(
+        request(operation::KV_UPSERT, ms(2500)).run(|attempt| server.respond(attempt)).await,
+    ));
 
     println!("The document stays locked until the timeout.");
     let server = FakeServer::new(vec![status(0x09); 100]);
-    print(request(operation::KV_REPLACE, ms(100)).run(|attempt| server.respond(attempt)).await);
+    results.push(print(
+        request(operation::KV_REPLACE, ms(100)).run(|attempt| server.respond(attempt)).await,
+    ));
 
     println!("The collection does not exist: the request fails immediately.");
     let state = TerminalState::new();
@@ -79,11 +91,13 @@ async fn main() {
             .terminal_reason_for(target)
             .map_or(Ok("sent"), |terminal| Err(AttemptError::from(terminal)))
     };
-    print(request(operation::KV_INSERT, ms(2500)).run(send).await);
+    results.push(print(request(operation::KV_INSERT, ms(2500)).run(send).await));
 
     println!("The document is unlocked with the wrong CAS: never retried.");
     let server = FakeServer::new([status(0x09)]);
-    print(request(operation::KV_UNLOCK, ms(2500)).run(|attempt| server.respond(attempt)).await);
+    results.push(print(
+        request(operation::KV_UNLOCK, ms(2500)).run(|attempt| server.respond(attempt)).await,
+    ));
 
     println!(
         "The application knows that the document is about to be created, and retries the replace."
@@ -95,7 +109,7 @@ async fn main() {
             cause => cause,
         })
     };
-    print(request(operation::KV_REPLACE, ms(2500)).run(replace).await);
+    results.push(print(request(operation::KV_REPLACE, ms(2500)).run(replace).await));
 
     println!("A custom strategy: at most two retries, with the delays of best effort.");
     let twice = |request: &Request<'_>| match request.retry_attempts() {
@@ -104,5 +118,24 @@ async fn main() {
     };
     let server = FakeServer::new(vec![status(0x86); 3]);
     let request = request(operation::KV_LOOKUP_IN, ms(2500)).strategy(twice);
-    print(request.run(|attempt| server.respond(attempt)).await);
+    results.push(print(request.run(|attempt| server.respond(attempt)).await));
+    results
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_example_retries_only_what_is_safe() {
+    let not_idempotent = "(1 attempt in 2 ms; gave up: not idempotent, and it may have run)";
+    let expected = [
+        "{\"id\": 10}",
+        &format!("error: kv.upsert airline_10: SOCKET_CLOSED_WHILE_IN_FLIGHT {not_idempotent}"),
+        "error: kv.replace airline_10: unambiguous timeout, kv status 0x09 (7 attempts in 100 ms; \
+         gave up: no time left before the deadline)",
+        "error: kv.insert airline_10: COLLECTION_NOT_FOUND, collection not found (1 attempt in 0 ms; \
+         gave up: the strategy declined)",
+        "error: kv.unlock airline_10: CAS mismatch, kv status 0x09 (1 attempt in 2 ms; not retryable)",
+        "replaced",
+        "error: kv.lookup_in airline_10: kv status 0x86 (3 attempts in 9 ms; gave up: the strategy \
+         declined)",
+    ];
+    assert_eq!(run_requests().await, expected);
 }

@@ -66,7 +66,7 @@ use tokio::time::MissedTickBehavior;
 use crate::error::Error;
 use crate::operation::{self, RequestOperation};
 use crate::reason;
-use crate::terminal::TerminalState;
+use crate::terminal_state::TerminalState;
 
 pub use breaker::{CircuitBreakerOptions, CircuitBreakerState};
 pub use collection::Collection;

@@ -134,7 +134,7 @@ pub mod response;
 mod retryable_error;
 mod started_attempt;
 mod strategy;
-mod terminal;
+mod terminal_state;
 #[cfg(feature = "tracing")]
 mod trace;
 
@@ -154,7 +154,7 @@ pub use strategy::FailFast;
 pub use strategy::{
     BackoffCalculator, BestEffort, FastFailOnTerminalError, StrategyName, TerminalError,
 };
-pub use terminal::{
+pub use terminal_state::{
     CollectionMap, RequestTarget, TerminalReason, TerminalState, TopologyConnection,
 };
 

@@ -6,7 +6,7 @@ use redial_core::{Failure, Reason};
 
 use crate::reason;
 use crate::response::Response;
-use crate::terminal::TerminalReason;
+use crate::terminal_state::TerminalReason;
 
 /// An attempt's error that the orchestrator can classify. Implement it for the client's error type.
 ///

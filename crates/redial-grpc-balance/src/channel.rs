@@ -104,7 +104,7 @@ impl BalancedChannel {
 
 /// The deadline of a request: the shorter one of its own and the active config's.
 fn deadline(service: &RetryService<BalancedService>, request: &Request<Body>) -> Option<Duration> {
-    let own = request.headers().get(TIMEOUT).and_then(timeout::parse);
+    let own = timeout::of_headers(request.headers());
     let from_config = service.config_timeout(request.uri().path(), Retries::All);
     own.into_iter().chain(from_config).min()
 }

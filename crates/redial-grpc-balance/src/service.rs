@@ -16,7 +16,7 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use redial_grpc::balancing::transport_error::{self, TransportFailure};
 use redial_grpc::balancing::{self, Head};
-use redial_grpc::timeout::{self, TIMEOUT};
+use redial_grpc::timeout;
 use redial_grpc::{BoxError, Unreachable, UsedBackends};
 use redial_service_config::Code;
 use tokio::runtime::Handle;
@@ -188,7 +188,7 @@ enum Stage {
 impl Stage {
     fn new(picked: Picked, request: AttemptRequest, requested_at: Instant) -> Self {
         let Picked { channel, mut guard } = picked;
-        let timeout = request.headers().get(TIMEOUT).and_then(timeout::parse);
+        let timeout = timeout::of_headers(request.headers());
         guard.set_deadline(timeout.and_then(|timeout| requested_at.checked_add(timeout)));
         Stage::WaitingForReady { channel, request: Some(request), guard: Some(guard) }
     }

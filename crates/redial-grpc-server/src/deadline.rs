@@ -8,7 +8,7 @@ mod layer;
 
 use std::time::Duration;
 
-use redial_grpc::timeout::{self, TIMEOUT};
+use redial_grpc::timeout;
 use tokio::time::Instant;
 
 pub use future::DeadlineFuture;
@@ -53,7 +53,7 @@ impl Deadline {
     /// The deadline of a request that arrives now. An invalid header, or a time beyond the range of
     /// the clock, means no deadline.
     fn from_headers<B>(request: &http::Request<B>) -> Option<Self> {
-        let timeout = timeout::parse(request.headers().get(TIMEOUT)?)?;
+        let timeout = timeout::of_headers(request.headers())?;
         Instant::now().checked_add(timeout).map(|at| Self { at })
     }
 }

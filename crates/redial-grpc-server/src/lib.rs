@@ -31,14 +31,14 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod deadline;
-mod hold;
+mod header_hold;
 mod inbound_attempt;
 mod incoming_request;
 mod peeked_body;
 mod pushback;
 
 pub use deadline::{Deadline, DeadlineFuture, DeadlineLayer, DeadlineService, remaining};
-pub use hold::{HeaderHold, HoldFuture, HoldLayer, HoldService};
+pub use header_hold::{HeaderHold, HoldFuture, HoldLayer, HoldService};
 pub use inbound_attempt::{
     InboundAttemptBody, InboundAttemptFuture, InboundAttemptLayer, InboundAttemptService,
 };

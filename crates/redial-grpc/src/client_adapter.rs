@@ -10,7 +10,7 @@ use http_body::Body;
 use redial_service_config::Code;
 
 use crate::headers::{MESSAGE, STATUS};
-use crate::previous_attempts_header;
+use crate::previous_attempts_stamp;
 use crate::replay_buffer::Replay;
 use crate::report::CallReport;
 use crate::{BoxError, transport_error};
@@ -91,7 +91,7 @@ impl LocalStatus {
         let mut headers = HeaderMap::new();
         headers.insert(STATUS, HeaderValue::from(u16::from(self.code.number())));
         headers.insert(MESSAGE, encode_message(&self.message));
-        previous_attempts_header::stamp_headers(&mut headers, self.attempts);
+        previous_attempts_stamp::stamp_headers(&mut headers, self.attempts);
         headers
     }
 }
@@ -133,7 +133,7 @@ impl ClientAdapter<tonic::body::Body> for Tonic {
             (None, Some(source)) if !is_own_status => status.set_source(source.into()),
             (None, _) => &mut status,
         };
-        Err(previous_attempts_header::stamp_error(status.into(), local.attempts))
+        Err(previous_attempts_stamp::stamp_error(status.into(), local.attempts))
     }
 
     /// The [`tonic::Status`] read from these headers, with the report as its source.
@@ -147,7 +147,7 @@ impl ClientAdapter<tonic::body::Body> for Tonic {
     /// with the number of attempts in its metadata.
     fn failed(&self, error: BoxError, attempts: u32) -> BoxError {
         if attempts > 1 {
-            previous_attempts_header::stamp_error(tonic::Status::from_error(error).into(), attempts)
+            previous_attempts_stamp::stamp_error(tonic::Status::from_error(error).into(), attempts)
         } else {
             error
         }

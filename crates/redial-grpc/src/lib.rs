@@ -115,13 +115,13 @@ mod headers;
 #[cfg(feature = "tonic")]
 pub mod inbound_attempt;
 mod layer;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod message_size;
 mod methods;
-#[cfg(all(test, loom))]
-mod models;
 mod observe;
 mod options;
-mod previous_attempts_header;
+mod previous_attempts_stamp;
 mod replay_buffer;
 mod report;
 mod response_status;

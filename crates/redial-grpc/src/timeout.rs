@@ -2,13 +2,19 @@
 
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The header name.
 pub const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// The largest value of eight digits.
 const DIGITS_MAX: u128 = 99_999_999;
+
+/// The timeout in these request headers: the first value that is not malformed, as the layer reads it.
+#[must_use]
+pub fn of_headers(headers: &HeaderMap) -> Option<Duration> {
+    headers.get_all(TIMEOUT).iter().find_map(parse)
+}
 
 /// Parses the header; `None` if it is malformed.
 #[must_use]
@@ -72,6 +78,17 @@ mod tests {
         for text in ["", "S", "1", "1s", "123456789S", "-1S", "1.5S", " 1S", "1 S", "+1S"] {
             assert_eq!(parse(&HeaderValue::from_static(text)), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn grpc_timeout_of_headers_is_the_first_valid_one() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(of_headers(&headers), None);
+        headers.append(TIMEOUT, HeaderValue::from_static("soon"));
+        assert_eq!(of_headers(&headers), None);
+        headers.append(TIMEOUT, HeaderValue::from_static("2S"));
+        headers.append(TIMEOUT, HeaderValue::from_static("1S"));
+        assert_eq!(of_headers(&headers), Some(Duration::from_secs(2)));
     }
 
     #[test]

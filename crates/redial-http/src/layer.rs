@@ -12,7 +12,7 @@ use tower_layer::Layer;
 use crate::call::Facts;
 use crate::policy::{HttpHedged, HttpPolicy, STANDARD};
 use crate::request::HttpRequest;
-use crate::rules::{Rules, is_safe};
+use crate::rules::{HttpRules, is_safe};
 use crate::service::RetryService;
 use crate::service_error::{BoxErrors, StdErrors};
 
@@ -24,7 +24,7 @@ pub const HOSTS_MAX: usize = 1000;
 pub(crate) struct Settings {
     pub(crate) policy: HttpPolicy,
     pub(crate) hedged: Option<HttpHedged>,
-    pub(crate) rules: Rules,
+    pub(crate) rules: HttpRules,
     pub(crate) budgets: Budgets,
     pub(crate) attempt_header: Option<HeaderName>,
     pub(crate) make_key: Option<Arc<MakeKey>>,
@@ -108,7 +108,7 @@ pub struct RetryLayer<X = StdErrors> {
 }
 
 impl RetryLayer {
-    /// The defaults: 3 attempts, exponential backoff from 200 ms with full jitter, [`Rules::standard`], and
+    /// The defaults: 3 attempts, exponential backoff from 200 ms with full jitter, [`HttpRules::standard`], and
     /// a retry budget for each of at most [`HOSTS_MAX`] hosts.
     #[must_use]
     pub fn standard() -> Self {
@@ -137,7 +137,7 @@ impl RetryLayer {
         let settings = Settings {
             policy: HttpPolicy::new(policy),
             hedged: None,
-            rules: Rules::standard(),
+            rules: HttpRules::standard(),
             budgets: Budgets::PerHost(Arc::new(KeyedBudgets::new(HOSTS_MAX))),
             attempt_header: None,
             make_key: None,
@@ -167,7 +167,7 @@ impl<X> RetryLayer<X> {
 
     /// Replaces the rules for statuses, methods and `Retry-After`.
     #[must_use]
-    pub fn rules(self, rules: Rules) -> Self {
+    pub fn rules(self, rules: HttpRules) -> Self {
         self.with(|settings| settings.rules = rules)
     }
 

@@ -56,7 +56,7 @@
 //! | setting | default | reason |
 //! | --- | --- | --- |
 //! | attempts, backoff | 3; 200 ms, doubled, at most 20 s, full jitter | outlasts a dropped connection or a brief overload, and spreads out clients that failed together |
-//! | statuses, methods, `Retry-After` | [`Rules`] | a request must not run twice by accident |
+//! | statuses, methods, `Retry-After` | [`HttpRules`] | a request must not run twice by accident |
 //! | failures with proof that nothing was processed | retried for every method | DNS errors, refused connections, TLS handshakes that break off, streams that an HTTP/2 server refused |
 //! | connection lost or timeout after sending | idempotent requests only | the server may have acted on the request |
 //! | certificates, URLs, redirects, decoding | final | a retry fails in the same way |
@@ -80,7 +80,7 @@
 //! - **Requests are sent more often than there are attempts.** A second layer retries too: reqwest itself
 //!   (`ClientBuilder::retry(reqwest::retry::never())` turns that off), a proxy or a service mesh.
 //! - **Errors of a middleware are final.** The layer knows the errors of hyper, h2, reqwest and the
-//!   operating system. Classify others with [`Rules::classify`].
+//!   operating system. Classify others with [`HttpRules::classify`].
 //! - **A failure while the response's body is read is not retried.** The call has ended with the head of the
 //!   response.
 //!
@@ -129,7 +129,7 @@ pub use middleware::RetryMiddleware;
 pub use options::RequestOptions;
 pub use response::attempts;
 pub use retry_after::parse as retry_after;
-pub use rules::{IDEMPOTENCY_KEY, Outcome, RequestHead, Rules};
+pub use rules::{HttpRules, IDEMPOTENCY_KEY, Outcome, RequestHead};
 pub use service::RetryService;
 
 /// Types that appear in signatures. Programs rarely name them.

@@ -13,7 +13,7 @@ use crate::policy::HttpPolicy;
 /// reqwest-middleware; for reqwest itself, `send_with_options` takes them.
 ///
 /// The options of a request apply to all of its attempts. They take precedence over the layer, and a
-/// layer takes precedence over its [`Rules`](crate::Rules).
+/// layer takes precedence over its [`HttpRules`](crate::HttpRules).
 ///
 /// ```
 /// use http::Request;

@@ -266,7 +266,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     #[test]
-    fn request_host_has_no_user_and_falls_back_to_the_header() {
+    fn request_host_has_no_user_or_is_the_header() {
         let host = |uri: &str| Request::get(uri).body(()).unwrap().host().into_owned();
         assert_eq!(host("http://user:pass@example.com:8080/x"), "example.com:8080");
         assert_eq!(host("http://example.com/x"), "example.com");

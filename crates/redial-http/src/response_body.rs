@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn drain_skips_bodies_that_are_empty_or_known_to_be_too_long() {
+    fn drain_skips_empty_bodies_and_those_too_long() {
         let full = |size: usize| Full::new(Bytes::from(vec![0; size]));
         let limit = DRAIN_BYTES_MAX as usize;
         assert_eq!(DrainBody::unread(&full(0)), UnreadBody::Empty);

@@ -24,15 +24,15 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 /// | statuses | 408, 425, 429, 500, 502, 503, 504; 413 with `Retry-After` | the server may answer otherwise soon. 501, 505 and 511 say that it will not |
 /// | methods | GET, HEAD, OPTIONS, TRACE, PUT, DELETE, QUERY | RFC 9110 defines them as idempotent: a second request changes nothing more |
 /// | other methods | with an `Idempotency-Key`, with [`RequestOptions::idempotent`](crate::RequestOptions::idempotent), or after a failure that proves that nothing was processed | a POST must not run twice by accident |
-/// | 429, and 503 with `Retry-After` | no proof that nothing was processed | some servers reject a request halfway: [`Rules::trust_rejections`] |
-/// | 409 with an `Idempotency-Key` | returned | the first request may still run: [`Rules::retry_conflicts`] |
+/// | 429, and 503 with `Retry-After` | no proof that nothing was processed | some servers reject a request halfway: [`HttpRules::trust_rejections`] |
+/// | 409 with an `Idempotency-Key` | returned | the first request may still run: [`HttpRules::retry_conflicts`] |
 /// | `Retry-After` | respected | the server knows its own load |
 ///
 /// ```
 /// use http::{Method, StatusCode};
-/// use redial_http::Rules;
+/// use redial_http::HttpRules;
 ///
-/// let rules = Rules::standard()
+/// let rules = HttpRules::standard()
 ///     .retry_status(StatusCode::LOCKED)
 ///     .never_status(StatusCode::INTERNAL_SERVER_ERROR)
 ///     .idempotent_method(Method::from_bytes(b"PROPFIND")?);
@@ -41,7 +41,7 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 /// # Ok::<(), http::method::InvalidMethod>(())
 /// ```
 #[derive(Clone)]
-pub struct Rules {
+pub struct HttpRules {
     statuses: Statuses,
     methods: Methods,
     ignores_retry_after: bool,
@@ -53,7 +53,7 @@ pub struct Rules {
 /// A function that classifies outcomes before the rules do.
 type Hook = dyn Fn(&RequestHead, Outcome<'_>) -> Option<Directive> + Send + Sync;
 
-/// The request of an outcome, for [`Rules::classify`].
+/// The request of an outcome, for [`HttpRules::classify`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RequestHead {
@@ -67,7 +67,7 @@ pub struct RequestHead {
     pub idempotent: bool,
 }
 
-/// What an attempt returned, for [`Rules::classify`].
+/// What an attempt returned, for [`HttpRules::classify`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Outcome<'a> {
@@ -82,11 +82,11 @@ pub enum Outcome<'a> {
     Error(&'a (dyn std::error::Error + 'static)),
 }
 
-impl Rules {
+impl HttpRules {
     /// The defaults of the table above.
     #[must_use]
     pub fn standard() -> Self {
-        Rules {
+        HttpRules {
             statuses: Statuses::standard(),
             methods: Methods::standard(),
             ignores_retry_after: false,
@@ -152,10 +152,10 @@ impl Rules {
     ///
     /// ```
     /// use redial::{Directive, Failure};
-    /// use redial_http::{Outcome, Rules};
+    /// use redial_http::{Outcome, HttpRules};
     ///
     /// // This API answers 404 until a new record has reached its replicas.
-    /// let rules = Rules::standard().classify(|request, outcome| match outcome {
+    /// let rules = HttpRules::standard().classify(|request, outcome| match outcome {
     ///     Outcome::Response { status, .. } if status == 404 && request.host == "api.example" => {
     ///         Some(Directive::Retry(Failure::server()))
     ///     }
@@ -188,7 +188,7 @@ impl Rules {
         self.hook.is_some()
     }
 
-    /// Asks the function of [`Rules::classify`].
+    /// Asks the function of [`HttpRules::classify`].
     pub(crate) fn ask_hook(
         &self,
         head: Option<&RequestHead>,
@@ -247,15 +247,15 @@ impl Rules {
     }
 }
 
-impl Default for Rules {
+impl Default for HttpRules {
     fn default() -> Self {
-        Rules::standard()
+        HttpRules::standard()
     }
 }
 
-impl fmt::Debug for Rules {
+impl fmt::Debug for HttpRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rules")
+        f.debug_struct("HttpRules")
             .field("statuses", &self.statuses)
             .field("methods", &self.methods)
             .field("ignores_retry_after", &self.ignores_retry_after)
@@ -272,7 +272,12 @@ mod tests {
     use http::HeaderValue;
     use redial::{FailureKind, Hint, s};
 
-    fn classify(rules: &Rules, status: u16, headers: &[(&str, &str)], has_key: bool) -> Directive {
+    fn classify(
+        rules: &HttpRules,
+        status: u16,
+        headers: &[(&str, &str)],
+        has_key: bool,
+    ) -> Directive {
         let headers: HeaderMap = headers
             .iter()
             .map(|(name, value)| {
@@ -286,14 +291,14 @@ mod tests {
         rules.classify_response(status, &headers, has_key, false)
     }
 
-    fn is_retried(rules: &Rules, status: u16, headers: &[(&str, &str)], has_key: bool) -> bool {
+    fn is_retried(rules: &HttpRules, status: u16, headers: &[(&str, &str)], has_key: bool) -> bool {
         matches!(classify(rules, status, headers, has_key), Directive::Retry(_))
     }
 
     // Decision H1.
     #[test]
     fn statuses_that_are_retried_are_those_of_the_table() {
-        let rules = Rules::standard();
+        let rules = HttpRules::standard();
         let retried: Vec<u16> =
             (100..600).filter(|it| is_retried(&rules, *it, &[], false)).collect();
         assert_eq!(retried, [408, 425, 429, 500, 502, 503, 504]);
@@ -311,7 +316,7 @@ mod tests {
 
     #[test]
     fn statuses_can_be_added_and_removed() {
-        let rules = Rules::standard()
+        let rules = HttpRules::standard()
             .retry_status(StatusCode::OK)
             .retry_status(StatusCode::from_u16(999).unwrap())
             .never_status(StatusCode::BAD_GATEWAY);
@@ -321,17 +326,17 @@ mod tests {
 
     // Decision H6.
     #[test]
-    fn conflict_with_a_key_is_retried_by_option_and_422_never() {
-        assert!(!is_retried(&Rules::standard(), 409, &[], true));
+    fn conflict_with_key_is_retried_by_option_422_never() {
+        assert!(!is_retried(&HttpRules::standard(), 409, &[], true));
         let rules =
-            Rules::standard().retry_conflicts().retry_status(StatusCode::UNPROCESSABLE_ENTITY);
+            HttpRules::standard().retry_conflicts().retry_status(StatusCode::UNPROCESSABLE_ENTITY);
         assert!(is_retried(&rules, 409, &[], true) && !is_retried(&rules, 409, &[], false));
         assert!(!is_retried(&rules, 422, &[], true));
     }
 
     #[test]
     fn rejections_prove_nothing_unless_trusted() {
-        let proves = |rules: &Rules, status, headers: &[(&str, &str)]| {
+        let proves = |rules: &HttpRules, status, headers: &[(&str, &str)]| {
             let Directive::Retry(failure) = classify(rules, status, headers, false) else {
                 panic!()
             };
@@ -341,9 +346,9 @@ mod tests {
         for (status, headers, proof) in
             [(429, &[][..], true), (503, &asked, true), (503, &[], false), (500, &asked, false)]
         {
-            assert!(!proves(&Rules::standard(), status, headers), "{status}");
+            assert!(!proves(&HttpRules::standard(), status, headers), "{status}");
             assert_eq!(
-                proves(&Rules::standard().trust_rejections(), status, headers),
+                proves(&HttpRules::standard().trust_rejections(), status, headers),
                 proof,
                 "{status}"
             );
@@ -353,11 +358,11 @@ mod tests {
     #[test]
     fn retry_after_becomes_the_hint_or_is_ignored() {
         let asked = [("retry-after", "7")];
-        let Directive::Retry(failure) = classify(&Rules::standard(), 429, &asked, false) else {
+        let Directive::Retry(failure) = classify(&HttpRules::standard(), 429, &asked, false) else {
             panic!()
         };
         assert_eq!((failure.kind, failure.hint), (FailureKind::Throttling, Hint::After(s(7))));
-        let ignoring = Rules::standard().ignore_retry_after();
+        let ignoring = HttpRules::standard().ignore_retry_after();
         let Directive::Retry(failure) = classify(&ignoring, 503, &asked, false) else { panic!() };
         assert_eq!((failure.kind, failure.hint), (FailureKind::Server, Hint::None));
     }

@@ -124,7 +124,7 @@ async fn nginx_rate_limit_is_respected_by_its_retry_after() {
 
 #[tokio::test]
 #[ignore = "needs nginx: cargo xtask test http-nginx"]
-async fn nginx_unavailable_with_retry_after_is_returned_after_the_last_attempt() {
+async fn nginx_last_unavailable_with_retry_after_is_returned() {
     let nginx = nginx();
     let start = Instant::now();
     let response =

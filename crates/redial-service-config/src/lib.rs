@@ -35,10 +35,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-mod choice;
+mod choice_selector;
 mod client_options;
 pub mod code;
-mod codes;
+mod code_set;
 mod config;
 mod decimal;
 mod method;
@@ -52,7 +52,7 @@ mod throttling;
 #[doc(hidden)]
 pub mod json;
 
-pub use choice::{
+pub use choice_selector::{
     CHOICES_MAX, CHOICES_TEXT_MAX, CLIENT_LANGUAGE, ChoiceSelector, RECORD_ATTRIBUTE,
     RECORD_NAME_PREFIX, SelectedChoice,
 };
@@ -61,7 +61,7 @@ pub use client_options::{
     PER_RPC_BUFFER_LIMIT_DEFAULT, RETRY_BUFFER_SIZE_DEFAULT, Retries,
 };
 pub use code::Code;
-pub use codes::Codes;
+pub use code_set::Codes;
 pub use config::{LoadBalancing, ServiceConfig};
 pub use json::DEPTH_MAX;
 pub use method::{HedgingPolicy, MethodConfig, MethodName, MethodPolicy, RetryPolicy};

@@ -50,14 +50,14 @@ pub enum Distribution {
     /// Each of these measured durations is equally likely.
     Samples(Vec<Duration>),
     /// A histogram: counts of durations up to a bound, uniform within a bucket.
-    Histogram(Vec<Bucket>),
+    Histogram(Vec<HistogramBucket>),
     /// One of several distributions, in proportion to their weights.
     Mixture(Vec<Part>),
 }
 
 /// A bucket of a histogram. It begins where the one before it ends; the first begins at zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bucket {
+pub struct HistogramBucket {
     /// The longest duration in the bucket.
     pub up_to: Duration,
     /// How many durations were counted, or any other weight.
@@ -208,7 +208,7 @@ impl Sampler {
             Distribution::Histogram(buckets) => {
                 let total: f64 = buckets.iter().map(|bucket| bucket.count).sum();
                 let (mut sum, mut from) = (0.0, 0.0);
-                let entry = |bucket: &Bucket| {
+                let entry = |bucket: &HistogramBucket| {
                     sum += bucket.count / total;
                     let to = ns(bucket.up_to) as f64;
                     let entry = (sum, from, to - from);
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn distribution_draws_have_the_stated_mean_and_median() {
         let part = |weight, distribution| Part { weight, distribution };
-        let bucket = |millis, count| Bucket { up_to: ms(millis), count };
+        let bucket = |millis, count| HistogramBucket { up_to: ms(millis), count };
         let cases = [
             (Distribution::Fixed(ms(7)), 7.0),
             (Distribution::Uniform { min: ms(10), max: ms(30) }, 20.0),
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn distribution_problems_state_the_correction() {
-        let bucket = |millis, count| Bucket { up_to: ms(millis), count };
+        let bucket = |millis, count| HistogramBucket { up_to: ms(millis), count };
         let part = |distribution| Part { weight: 1.0, distribution };
         let nested = |depth: usize| {
             let mut distribution = Distribution::Fixed(ms(1));

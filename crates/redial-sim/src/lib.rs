@@ -56,7 +56,7 @@ pub mod scenarios;
 mod verdict;
 
 pub use call_policy::{CallPolicy, ThrottleSpec, UsesStrategy};
-pub use distribution::{Bucket, Distribution, MIXTURE_DEPTH_MAX, PARTS_MAX, Part};
+pub use distribution::{Distribution, HistogramBucket, MIXTURE_DEPTH_MAX, PARTS_MAX, Part};
 pub use error::Error;
 pub use model::{
     Balancing, BudgetScope, CLIENTS, Clients, Disturbance, Effect, Load, NestedRetries, Service,

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::fmt;
 
 use redial::Policy;
-use redial_smithy::{Fault, ServiceError, StandardRetryStrategy, classifier};
+use redial_smithy::{ErrorFault, ServiceError, StandardRetryStrategy, classifier};
 
 /// The errors of the fake service.
 #[derive(Debug)]
@@ -31,10 +31,10 @@ impl ServiceError for StoreError {
         matches!(self, StoreError::SlowDown)
     }
 
-    fn fault(&self) -> Option<Fault> {
+    fn fault(&self) -> Option<ErrorFault> {
         Some(match self {
-            StoreError::SlowDown => Fault::Server,
-            StoreError::NoSuchKey => Fault::Client,
+            StoreError::SlowDown => ErrorFault::Server,
+            StoreError::NoSuchKey => ErrorFault::Client,
         })
     }
 }

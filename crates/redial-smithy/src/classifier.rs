@@ -11,7 +11,7 @@ use crate::io::io_failure;
 
 /// The fault of a service error: client or server (Smithy's `@error` trait).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum ErrorFault {
     /// The server is at fault.
     Server,
     /// The request is at fault.
@@ -22,7 +22,7 @@ pub enum Fault {
 ///
 /// ```
 /// use std::fmt;
-/// use redial_smithy::{ServiceError, Fault};
+/// use redial_smithy::{ServiceError, ErrorFault};
 ///
 /// #[derive(Debug)]
 /// enum StoreError { SlowDown, Internal, NoSuchKey }
@@ -34,8 +34,8 @@ pub enum Fault {
 ///     fn is_retryable(&self) -> bool {
 ///         !matches!(self, StoreError::NoSuchKey)
 ///     }
-///     fn fault(&self) -> Option<Fault> {
-///         Some(if matches!(self, StoreError::NoSuchKey) { Fault::Client } else { Fault::Server })
+///     fn fault(&self) -> Option<ErrorFault> {
+///         Some(if matches!(self, StoreError::NoSuchKey) { ErrorFault::Client } else { ErrorFault::Server })
 ///     }
 /// }
 /// # impl fmt::Display for StoreError { fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str("store") } }
@@ -53,7 +53,7 @@ pub trait ServiceError {
     }
 
     /// The fault, if the error is a response of the service.
-    fn fault(&self) -> Option<Fault> {
+    fn fault(&self) -> Option<ErrorFault> {
         None
     }
 
@@ -167,8 +167,8 @@ impl Classifier {
             FailureKind::Throttling
         } else if let (true, Some(fault)) = (error.is_retryable(), error.fault()) {
             match fault {
-                Fault::Server => FailureKind::Server,
-                Fault::Client => FailureKind::Client,
+                ErrorFault::Server => FailureKind::Server,
+                ErrorFault::Client => FailureKind::Client,
             }
         } else if error.is_client_error() && self.retries_client_error(error.is_retryable()) {
             FailureKind::Client

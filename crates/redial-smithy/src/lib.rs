@@ -53,7 +53,7 @@ pub mod presets;
 mod standard;
 mod token;
 
-pub use classifier::{Classifier, ClientErrors, Fault, ServiceError, WithHook, classifier};
+pub use classifier::{Classifier, ClientErrors, ErrorFault, ServiceError, WithHook, classifier};
 pub use io::{CHAIN_MAX, IoErrors, io_errors, io_failure};
 pub use options::{MaxAttempts, RetryAfterRule, TokenOrder};
 pub use preset_values::StandardPreset;

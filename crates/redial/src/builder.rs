@@ -231,7 +231,7 @@ impl<P> Builder<P> {
     const fn policy_name(&self) -> PolicyName {
         match self.name {
             Some(name) => PolicyName::new(name),
-            None => PolicyName::of_place(self.call_site.location()),
+            None => PolicyName::of_call_site(self.call_site.location()),
         }
     }
 

@@ -193,7 +193,7 @@ impl<'p> Origin<'p> for Site {
         self.0.succeeded(None);
     }
     fn name(&self) -> PolicyName {
-        PolicyName::of_place(self.0.location())
+        PolicyName::of_call_site(self.0.location())
     }
 }
 

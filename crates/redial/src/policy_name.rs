@@ -19,7 +19,7 @@ pub struct PolicyName(Source);
 enum Source {
     Given(&'static str),
     Shared(Arc<str>),
-    Place(&'static Location<'static>),
+    CallSite(&'static Location<'static>),
     /// A policy that was loaded without a name.
     #[cfg(feature = "serde")]
     Unnamed,
@@ -37,13 +37,13 @@ impl PolicyName {
         PolicyName(Source::Shared(name))
     }
 
-    pub(crate) const fn of_place(place: &'static Location<'static>) -> Self {
-        PolicyName(Source::Place(place))
+    pub(crate) const fn of_call_site(location: &'static Location<'static>) -> Self {
+        PolicyName(Source::CallSite(location))
     }
 
     #[track_caller]
     pub(crate) const fn here() -> Self {
-        PolicyName::of_place(Location::caller())
+        PolicyName::of_call_site(Location::caller())
     }
 
     /// The name that was given to the policy; `None` if it has only its place in the source.
@@ -59,7 +59,7 @@ impl PolicyName {
         match &self.0 {
             Source::Given(name) => Some(name),
             Source::Shared(name) => Some(name),
-            Source::Place(_) => None,
+            Source::CallSite(_) => None,
             #[cfg(feature = "serde")]
             Source::Unnamed => None,
         }
@@ -70,8 +70,8 @@ impl PolicyName {
 impl PartialEq for PolicyName {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Source::Place(place), Source::Place(other)) => place == other,
-            (Source::Place(_), _) | (_, Source::Place(_)) => false,
+            (Source::CallSite(location), Source::CallSite(other)) => location == other,
+            (Source::CallSite(_), _) | (_, Source::CallSite(_)) => false,
             _ => self.given() == other.given(),
         }
     }
@@ -84,7 +84,7 @@ impl fmt::Display for PolicyName {
         match &self.0 {
             Source::Given(name) => f.pad(name),
             Source::Shared(name) => f.pad(name),
-            Source::Place(place) => write!(f, "{}:{}", place.file(), place.line()),
+            Source::CallSite(location) => write!(f, "{}:{}", location.file(), location.line()),
             #[cfg(feature = "serde")]
             Source::Unnamed => f.pad("unnamed"),
         }

@@ -91,7 +91,7 @@ fn count(policy: &Policy, pends: u32, failures: u32) -> u64 {
 }
 
 #[test]
-fn allocation_one_box_for_the_delays_of_a_call_without_options() {
+fn allocation_one_box_for_delays_without_call_options() {
     // The generator of this thread is seeded at the first use.
     count(&PLAIN, 0, 1);
     for (pends, failures, boxes) in [(0, 0, 0), (3, 0, 0), (0, 2, 1), (3, 2, 1)] {

@@ -355,7 +355,7 @@ fn every_event() -> CallLog {
 
 /// The files hold `every_event` in each version of the format; no version may change.
 #[test]
-fn call_log_json_of_every_version_reads_to_the_same_events() {
+fn call_log_json_versions_read_to_the_same_events() {
     let call_log = every_event();
     let version_2 = include_str!("call_log/version_2.jsonl");
     assert_eq!(call_log.to_json_lines(), version_2);

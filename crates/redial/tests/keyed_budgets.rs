@@ -28,7 +28,7 @@ fn keyed_budgets_keep_as_many_keys_as_allowed() {
 }
 
 #[test]
-fn keyed_budgets_one_key_too_many_evicts_the_least_recently_used() {
+fn keyed_budgets_evict_the_least_recently_used_key() {
     let budgets: KeyedBudgets<u32> = KeyedBudgets::new(3);
     for key in [0, 1, 2, 0] {
         take(&budgets, &key);

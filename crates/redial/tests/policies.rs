@@ -120,7 +120,7 @@ fn delays_are_those_of_a_call() {
 }
 
 #[test]
-fn delays_use_the_draws_of_a_test_and_the_hints_of_failures() {
+fn delays_use_draws_of_tests_and_hints_of_failures() {
     static FETCH: Policy = Policy::exponential(ms(100)).attempts(4).build();
     let _draws = draws([0.5, 0.25]);
     assert_eq!(FETCH.delays().collect::<Vec<_>>(), [50, 50, 100].map(ms));

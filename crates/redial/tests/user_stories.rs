@@ -40,7 +40,7 @@ fn poller_of_100_polls_is_never_throttled() {
 }
 
 #[test]
-fn reconnect_loop_runs_for_a_day_of_short_and_long_connections() {
+fn reconnect_loop_runs_through_short_and_long_connections() {
     static RECONNECT: Policy =
         Policy::exponential(s(1)).cap(s(60)).forever().reset_after(s(300)).build();
     let (start, connections) = (Clock.now(), Cell::new(0u32));

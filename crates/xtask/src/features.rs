@@ -1,5 +1,5 @@
-//! Commands for the crates of the workspace, from `cargo metadata --no-deps --format-version 1`: the
-//! checked feature combinations (none, each alone, all), and the packages of published crates.
+//! The checked feature combinations of the crates of the workspace (none, each alone, all), from `cargo
+//! metadata --no-deps --format-version 1`.
 //!
 //! Clippy instead of `cargo check`: it finds the same errors, and can deny warnings in our own
 //! crates without new flags that would rebuild all dependencies.
@@ -32,20 +32,6 @@ pub(crate) fn lines(metadata: &str) -> Result<Vec<CommandLine>, String> {
     Ok(lines)
 }
 
-/// Packages every published crate, and builds it from its package.
-pub(crate) fn package_line(metadata: &str) -> Result<CommandLine, String> {
-    // A change that is not committed yet can be checked, too.
-    let mut line = CommandLine::new("cargo package --allow-dirty --target-dir target/package");
-    for package in packages(metadata)? {
-        // `publish = false` is an empty list of registries.
-        if package["publish"].is_null() {
-            let name = package["name"].as_str().ok_or("a package has no name")?;
-            line = line.arg("--package").arg(name);
-        }
-    }
-    Ok(line)
-}
-
 fn packages(metadata: &str) -> Result<Vec<Value>, String> {
     let metadata: Value = serde_json::from_str(metadata)
         .map_err(|problem| format!("cargo metadata is not readable: {problem}"))?;
@@ -75,18 +61,6 @@ mod tests {
                 "cargo clippy --quiet --package rich --all-features -- -D warnings",
             ]
         );
-    }
-
-    #[test]
-    fn package_line_names_published_crates_only() {
-        let metadata = r#"{"packages": [
-            {"name": "library", "publish": null},
-            {"name": "private", "publish": []},
-            {"name": "command", "publish": null}
-        ]}"#;
-        let line = package_line(metadata).unwrap().to_string();
-        assert!(line.ends_with("--package library --package command"), "{line}");
-        assert!(package_line("{}").is_err());
     }
 
     #[test]

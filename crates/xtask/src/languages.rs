@@ -91,7 +91,7 @@ fn played(mut lines: Vec<CommandLine>, language: &str, program: &str) -> Vec<Com
     let scenarios = SCENARIOS
         .iter()
         .fold(scenarios, |line, name| line.arg(format!("scenarios/grpc-{name}.json")))
-        .arg("interop/oddities.json");
+        .arg("interop/extra-scenarios.json");
     // Not optimised: a release build takes longer than the run.
     let servers = CommandLine::new("cargo run --package redial-interop -- servers")
         .arg(language)
@@ -257,7 +257,7 @@ mod tests {
             assert!(lines[0].contains("target/interop"), "{}", lines[0]);
             assert!(clients.contains(&format!("--as {language} --differences")), "{clients}");
             assert!(
-                clients.ends_with("scenarios/grpc-config.json interop/oddities.json"),
+                clients.ends_with("scenarios/grpc-config.json interop/extra-scenarios.json"),
                 "{clients}"
             );
             assert!(servers.contains(&format!("-- servers {language} ")), "{servers}");

@@ -18,6 +18,7 @@ pub mod languages;
 mod machine;
 pub mod names;
 mod needs;
+pub mod published;
 mod regressions;
 mod run;
 pub mod statements;

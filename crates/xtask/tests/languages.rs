@@ -103,7 +103,7 @@ fn languages_rows_name_existing_scenarios_and_a_decision() {
         let configs = row["configs"].as_array().into_iter().flatten().filter_map(Value::as_str);
         for (key, kind) in scenarios.chain(configs.map(|key| (key, "configs"))) {
             let (file, name) = key.split_once(": ").expect("a file and a name");
-            let folder = if file == "oddities.json" { "interop" } else { "scenarios" };
+            let folder = if file == "extra-scenarios.json" { "interop" } else { "scenarios" };
             let file: Value = serde_json::from_str(&read(&format!("{folder}/{file}"))).unwrap();
             let listed = file[kind].as_array().unwrap();
             assert!(listed.iter().any(|it| it["name"] == *name), "there is no {key:?}");
@@ -117,7 +117,7 @@ fn languages_lock_files_contain_no_registry_urls() {
         let text = read(&format!("interop/{file}"));
         assert!(!text.contains("\"resolved\"") && !text.contains("index-url"), "{file}");
     }
-    for file in ["node/package-lock.json", "requirements.txt", "envoy.txt"] {
+    for file in ["node/package-lock.json", "requirements.txt", "../envoy.txt"] {
         let text = read(&format!("checks/milvus/{file}"));
         assert!(!text.contains("\"resolved\"") && !text.contains("index-url"), "{file}");
     }

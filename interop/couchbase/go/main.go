@@ -20,7 +20,7 @@ func main() {
 	var err error
 	switch arguments := os.Args[1:]; {
 	case len(arguments) == 1 && arguments[0] == "version":
-		tell(map[string]string{
+		printLine(map[string]string{
 			"library": "github.com/couchbase/gocb/v2",
 			"version": gocb.Version(),
 			"runtime": strings.Replace(runtime.Version(), "go", "Go ", 1),
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-func tell(line any) {
+func printLine(line any) {
 	if err := json.NewEncoder(os.Stdout).Encode(line); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -112,7 +112,7 @@ func serve(address string) error {
 		return err
 	}
 	strategy.take()
-	tell(map[string]bool{"ready": true})
+	printLine(map[string]bool{"ready": true})
 	documents := bucket.DefaultCollection()
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -123,7 +123,7 @@ func serve(address string) error {
 		started := time.Now()
 		err := execute(documents, request)
 		elapsed := float64(time.Since(started)) / float64(time.Millisecond)
-		tell(result{Outcome: outcome(err), ElapsedMs: elapsed, Asked: strategy.take()})
+		printLine(result{Outcome: outcome(err), ElapsedMs: elapsed, Asked: strategy.take()})
 	}
 	return lines.Err()
 }

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::Client;
 use redial::throttle::{Bucket, Cost, Grant, Withdrawal};
 use redial::time::Ns;
 use redial::{FailureKind, Policy, StopReason, Throttle, ms};
-use redial_aws::{CallOptions, CallReport, RetryInterceptor};
+use redial_aws::{CallOptions, ReportSlot, RetryInterceptor};
 use redial_smithy::{StandardRetryStrategy, TokenOrder};
 
 use crate::clients::client;
@@ -64,7 +64,7 @@ async fn list(client: &Client) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bucket_of_your_own_sees_each_call_from_start_to_end() {
+async fn bucket_of_your_own_sees_each_call_completely() {
     let (recorder, retries) = recorded();
     let service = Scripted::default();
     let client = client(service.config(), &retries);
@@ -119,7 +119,7 @@ async fn backoff_of_your_own_sees_failure_and_attempt() {
 async fn stop_reasons_of_a_client_can_be_distinguished() {
     let stop = async |retries: &RetryInterceptor, answers: Vec<Answer>| {
         let service = Scripted::new(answers);
-        let report = CallReport::new();
+        let report = ReportSlot::new();
         let list = client(service.config(), retries).list_tables().customize();
         let _ = list.interceptor(CallOptions::new().report(&report)).send().await;
         report.take().unwrap()

@@ -20,7 +20,7 @@ use redial::strategy::{Decision, Request};
 use redial::testing::draws;
 use redial::throttle::RetryBudget;
 use redial::{Policy, StopReason, Throttle, ms, s};
-use redial_aws::{CallOptions, CallReport, RetryInterceptor, SetupError, with_retries};
+use redial_aws::{CallOptions, ReportSlot, RetryInterceptor, SetupError, with_retries};
 use redial_smithy::{StandardRetryStrategy, TokenOrder};
 
 use crate::clients::client;
@@ -125,7 +125,7 @@ async fn client_unlimited_attempts_cost_no_cpu_up_front() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_attempts_at_and_above_the_limit_of_the_sdk_are_made() {
+async fn client_attempts_around_the_limit_of_the_sdk_are_made() {
     let limit = redial_aws::SDK_ATTEMPTS_MAX;
     for attempts in [limit - 1, limit, limit + 1] {
         let policy = Policy::immediate().attempts(attempts).throttle(Throttle::none()).build();
@@ -147,7 +147,7 @@ async fn client_sdk_max_attempts_is_an_upper_bound() {
         let config = config.clone().http_client(service.http_client());
         let client = Client::from_conf(config.build());
         let limit = Config::builder().retry_config(RetryConfig::standard().with_max_attempts(most));
-        let report = CallReport::new();
+        let report = ReportSlot::new();
         let list = client.list_tables().customize().config_override(limit);
         let list = list.interceptor(CallOptions::new().report(&report));
         list.send().await.unwrap_err();
@@ -159,7 +159,7 @@ async fn client_sdk_max_attempts_is_an_upper_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_retry_after_header_is_kept_within_5s_of_the_backoff() {
+async fn client_retry_after_is_kept_within_5s_of_backoff() {
     let _guard = draws([0.5]);
     for (header, expected) in [("3000", 3000.0), ("90000", 5025.0), ("1", 25.0), ("soon", 25.0)] {
         let busy = Answer::status(503).header("x-amz-retry-after", header);
@@ -206,7 +206,7 @@ async fn client_deadline_of_the_policy_ends_attempt_and_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_operation_timeout_of_the_sdk_is_known_to_the_policy() {
+async fn client_operation_timeout_of_the_sdk_limits_the_policy() {
     let timeouts = TimeoutConfig::builder().operation_timeout(ms(100)).build();
     let policy = Policy::constant(ms(60)).attempts(9).throttle(Throttle::none()).build();
     let service = Scripted::always(Answer::status(503));
@@ -318,7 +318,7 @@ async fn client_call_that_is_not_idempotent_needs_proof() {
     let send = async |answers: [Answer; 2]| {
         let service = Scripted::new(answers);
         let client = client(service.config(), &doubling(3));
-        let report = CallReport::new();
+        let report = ReportSlot::new();
         let options = CallOptions::new().not_idempotent().report(&report);
         let _ = client.list_tables().customize().interceptor(options).send().await;
         (service.seen().len(), report.take().unwrap().stop_reason)

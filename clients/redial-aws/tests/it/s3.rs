@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder as ConnBuilder;
 use redial::{Policy, StopReason, Throttle, ms, s};
 use redial_aws::{
-    CallOptions, CallReport, RetryInterceptor, Wait, is_not_found, wait, with_retries,
+    CallOptions, ReportSlot, RetryInterceptor, Wait, is_not_found, wait, with_retries,
 };
 use redial_faults::proxy::{Fault, Handle, Proxy, Rule};
 use s3s::auth::SimpleAuth;
@@ -198,7 +198,7 @@ async fn s3_body_in_memory_is_sent_again_from_its_start() {
 }
 
 #[tokio::test]
-async fn s3_body_from_a_file_is_sent_again_from_its_start() {
+async fn s3_body_from_a_file_is_replayed_from_its_start() {
     let server = server(quick(4)).await;
     let body = large();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -218,7 +218,7 @@ async fn s3_streaming_body_gets_one_attempt() {
         let before = server.count("PUT");
         server.proxy.requests([fault]);
         let stream = ByteStream::new(SdkBody::from_body_1_x(Full::new(body.clone())));
-        let report = CallReport::new();
+        let report = ReportSlot::new();
         let put = server.client.put_object().bucket("shop").key("a").body(stream);
         let put = put.content_length(body.len() as i64).customize();
         put.interceptor(CallOptions::new().report(&report)).send().await.unwrap_err();

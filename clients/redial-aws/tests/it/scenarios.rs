@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use redial::testing::draws;
 use redial::{Policy, Sleeper as _, StopReason, Tokio};
-use redial_aws::{CallOptions, CallReport, RetryInterceptor, sdk_failure};
+use redial_aws::{CallOptions, ReportSlot, RetryInterceptor, sdk_failure};
 use redial_smithy::StandardRetryStrategy;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -96,7 +96,7 @@ async fn play_inside(scenario: &Value, policy: Policy) {
     let retries = RetryInterceptor::new(policy.clone()).expect("charged before the backoff");
     let client = crate::clients::client(service.config(), &retries);
     let call = async || {
-        let report = CallReport::new();
+        let report = ReportSlot::new();
         let options = CallOptions::new().report(&report);
         let result = client.list_tables().customize().interceptor(options).send().await;
         (report.take().expect("a report").stop_reason, result.is_ok())

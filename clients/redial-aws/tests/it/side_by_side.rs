@@ -68,7 +68,7 @@ async fn start_failing(client: &Client, service: &Scripted) -> tokio::task::Join
 }
 
 #[tokio::test(start_paused = true)]
-async fn side_by_side_sdk_success_refunds_the_retry_of_another_call() {
+async fn side_by_side_sdk_success_refunds_retry_of_another_call() {
     let answers = || [Answer::throttled(), Answer::ok(), Answer::ok()];
     let service = Scripted::new(answers());
     let quota = TokenBucket::builder().capacity(5).throttling_retry_cost(5).build();
@@ -170,7 +170,7 @@ async fn side_by_side_default_delays_of_the_sdk_are_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn side_by_side_sdk_call_dropped_in_its_delay_keeps_its_tokens() {
+async fn side_by_side_sdk_call_dropped_in_backoff_keeps_tokens() {
     // The other half is `client_dropped_during_a_delay_refunds_the_retry`.
     let service = Scripted::always(Answer::throttled());
     let quota = TokenBucket::builder().capacity(5).throttling_retry_cost(5).build();
@@ -188,8 +188,8 @@ async fn side_by_side_sdk_call_dropped_in_its_delay_keeps_its_tokens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn side_by_side_sdk_waits_for_a_retry_that_comes_too_late() {
-    // The other half is `client_operation_timeout_of_the_sdk_is_known_to_the_policy`.
+async fn side_by_side_sdk_waits_for_a_late_retry() {
+    // The other half is `client_operation_timeout_of_the_sdk_limits_the_policy`.
     let service = Scripted::new([Answer::status(503)]);
     let far = Duration::from_secs(1_000_000);
     let late = RetryConfig::standard().with_initial_backoff(far).with_max_backoff(far);

@@ -20,7 +20,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::retries::classifiers::RetryClassifierPriority;
 use aws_smithy_types::retry::RetrySpec;
 use redial::{Policy, StopReason, Throttle, ms, s};
-use redial_aws::{CallOptions, CallReport, RetryInterceptor, with_retries};
+use redial_aws::{CallOptions, ReportSlot, RetryInterceptor, with_retries};
 
 use crate::clients::client;
 use crate::scripted::{Answer, Scripted};
@@ -170,7 +170,7 @@ async fn trap_classifier_of_the_application_still_decides_what_is_retryable() {
         let service = Scripted::new(answers);
         let config = with_retries!(service.config(), constant(ms(10), 3));
         let client = Client::from_conf(config.retry_classifier(Says(says)).build());
-        let report = CallReport::new();
+        let report = ReportSlot::new();
         let options = CallOptions::new().report(&report);
         let result = client.list_tables().customize().interceptor(options).send().await;
         (result.is_ok(), service.seen().len(), report.take().unwrap().stop_reason)
@@ -192,7 +192,7 @@ async fn trap_operation_timeout_leaves_nothing_behind() {
     let service = Scripted::new([Answer::throttled(), Answer::hang(), Answer::ok()]);
     let timeouts = TimeoutConfig::builder().operation_timeout(s(5)).build();
     let client = client(service.config().timeout_config(timeouts), &retries);
-    let report = CallReport::new();
+    let report = ReportSlot::new();
     let options = CallOptions::new().report(&report);
     client.list_tables().customize().interceptor(options).send().await.unwrap_err();
     assert_eq!(report.take().unwrap().stop_reason, StopReason::Deadline);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redial::Jitter;
 use regex::bytes::Regex;
 
-use super::exit_codes::ExitList;
+use super::exit_list::ExitList;
 
 /// How long a command may take to end after SIGTERM, unless `--kill-after` says otherwise.
 const KILL_AFTER: &str = "5s";

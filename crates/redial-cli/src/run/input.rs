@@ -12,9 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tempfile::SpooledTempFile;
 
 use super::arguments::{Arguments, StdinMode};
-use super::exit::LastBecause;
+use super::attempt_end::LastBecause;
 use super::output::MEMORY_MAX;
-use super::shared::Shared;
+use super::run_state::RunState;
 
 /// How much is read at once.
 const CHUNK: usize = 1 << 16;
@@ -149,7 +149,7 @@ impl InputSpool {
     pub(super) fn feed(
         self: &Arc<Self>,
         mut to: impl Write + Send + 'static,
-        shared: Arc<Shared>,
+        run: Arc<RunState>,
     ) -> Feeder {
         let generation = {
             let mut state = self.lock();
@@ -163,7 +163,7 @@ impl InputSpool {
         let spool = self.clone();
         std::thread::spawn(move || {
             let mut at = 0;
-            let on_limit = || shared.set_last(LastBecause::InputLimit);
+            let on_limit = || run.set_last(LastBecause::InputLimit);
             while let Some(chunk) = spool.next_chunk(&mut at, generation, on_limit) {
                 // The command need not read its input to the end.
                 if to.write_all(&chunk).is_err() {

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tempfile::SpooledTempFile;
 use tokio::sync::oneshot;
 
-use super::exit::{LastBecause, Matched, Patterns};
-use super::shared::Shared;
+use super::attempt_end::{LastBecause, Matched, Patterns};
+use super::run_state::RunState;
 
 /// How much of the output or input is kept in memory; more of it goes to a temporary file.
 pub(super) const MEMORY_MAX: usize = 1 << 20;
@@ -144,11 +144,11 @@ pub(super) enum Sink {
 pub(super) fn pump(
     mut reader: impl Read + Send + 'static,
     mut sink: Sink,
-    shared: Arc<Shared>,
+    run: Arc<RunState>,
 ) -> oneshot::Receiver<Matched> {
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
-        let mut lines = Lines::new(&shared.patterns);
+        let mut lines = Lines::new(&run.patterns);
         let mut chunk = vec![0; CHUNK];
         loop {
             let count = match reader.read(&mut chunk) {
@@ -158,9 +158,9 @@ pub(super) fn pump(
                 Err(_) => break,
             };
             lines.add(&chunk[..count]);
-            if let Err(error) = sink.write(&chunk[..count], &shared) {
+            if let Err(error) = sink.write(&chunk[..count], &run) {
                 // The command gets SIGPIPE, as if it had written to a closed stream itself.
-                shared.not_written(&error);
+                run.not_written(&error);
                 break;
             }
         }
@@ -173,12 +173,12 @@ pub(super) fn pump(
 }
 
 impl Sink {
-    fn write(&mut self, bytes: &[u8], shared: &Shared) -> Result<(), NotWritten> {
+    fn write(&mut self, bytes: &[u8], run: &RunState) -> Result<(), NotWritten> {
         match self {
             Sink::Live(stream) => {
                 stream.write_all(bytes).map_err(|error| NotWritten { stream: *stream, error })
             }
-            Sink::Held(held) => held.write(bytes, |because| shared.set_last(because)),
+            Sink::Held(held) => held.write(bytes, |because| run.set_last(because)),
         }
     }
 }

@@ -11,13 +11,13 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::OWN_ERROR;
-use super::exit::{CANNOT_EXECUTE, End, Exit, LastBecause, Matched, NOT_FOUND};
+use super::attempt_end::{CANNOT_EXECUTE, End, Exit, LastBecause, Matched, NOT_FOUND};
 use super::group::Group;
 use super::input::{Feeder, Input};
 #[cfg(unix)]
 use super::output::is_closed;
 use super::output::{Held, Sink, Stream, pump};
-use super::shared::{Live, Shared};
+use super::run_state::{Live, RunState};
 
 /// How often a process group is asked whether it has ended.
 const POLL: Duration = Duration::from_millis(10);
@@ -46,7 +46,7 @@ pub(super) enum OutputMode {
 /// A running attempt. If it is dropped, the process group is ended in the background.
 pub(super) struct Process {
     running: Option<Running>,
-    shared: Arc<Shared>,
+    run: Arc<RunState>,
 }
 
 struct Running {
@@ -61,8 +61,8 @@ struct Running {
 
 impl Process {
     /// Starts the program.
-    pub(super) fn start(shared: &Arc<Shared>) -> Result<Process, End> {
-        let program = &shared.program;
+    pub(super) fn start(run: &Arc<RunState>) -> Result<Process, End> {
+        let program = &run.program;
         let (name, arguments) = program
             .command
             .split_first()
@@ -74,7 +74,7 @@ impl Process {
             command.process_group(0);
         }
         let holds = matches!(program.output, OutputMode::Once(_));
-        let watches = !shared.patterns.is_empty();
+        let watches = !run.patterns.is_empty();
         command.stdout(if holds || watches { Stdio::piped() } else { Stdio::inherit() });
         command.stderr(if watches { Stdio::piped() } else { Stdio::inherit() });
         let child = command.spawn().map_err(|error| not_started(name, &error))?;
@@ -85,14 +85,14 @@ impl Process {
             pumps: Vec::new(),
             matched: Matched::default(),
             feeder: None,
-            _live: shared.live(group),
+            _live: run.live(group),
         };
-        if let Err(error) = running.connect(shared) {
+        if let Err(error) = running.connect(run) {
             let text = format!("its streams cannot be used: {error}");
-            drop(Process { running: Some(running), shared: shared.clone() });
+            drop(Process { running: Some(running), run: run.clone() });
             return Err(End::NotStarted { code: OWN_ERROR, text });
         }
-        Ok(Process { running: Some(running), shared: shared.clone() })
+        Ok(Process { running: Some(running), run: run.clone() })
     }
 
     /// Waits for the end of the process and of its output.
@@ -105,19 +105,19 @@ impl Process {
             exit.matched = running.matched;
         }
         #[cfg(unix)]
-        if matches!(self.shared.program.output, OutputMode::Live)
+        if matches!(self.run.program.output, OutputMode::Live)
             && exit.end.is_signal(rustix::process::Signal::PIPE.as_raw())
             && is_closed()
         {
-            self.shared.set_last(LastBecause::OutputClosed);
+            self.run.set_last(LastBecause::OutputClosed);
         }
-        exit.last = self.shared.last();
+        exit.last = self.run.last();
         // What a failed command has left behind must not run beside the next attempt.
-        if self.shared.rules.directive(&exit) != redial::Directive::Succeed
+        if self.run.rules.directive(&exit) != redial::Directive::Succeed
             && let Some(running) = &mut self.running
             && running.group.has_members()
         {
-            running.end_group(self.shared.program.kill_after).await;
+            running.end_group(self.run.program.kill_after).await;
         }
         self.running = None;
         exit
@@ -127,14 +127,14 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut running) = self.running.take() {
-            let kill_after = self.shared.program.kill_after;
+            let kill_after = self.run.program.kill_after;
             // The runtime polls or drops the call, so there is one.
-            let shared = self.shared.clone();
+            let run = self.run.clone();
             tokio::spawn(async move {
                 running.end_group(kill_after).await;
                 // No retry before `running` is dropped, with its place among the live processes.
                 if running.matched.stop {
-                    shared.set_last(LastBecause::OutputStops);
+                    run.set_last(LastBecause::OutputStops);
                 }
             });
         }
@@ -143,26 +143,24 @@ impl Drop for Process {
 
 impl Running {
     /// Starts the threads that copy input and output.
-    fn connect(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
+    fn connect(&mut self, run: &Arc<RunState>) -> io::Result<()> {
         if let Some(stdout) = self.child.stdout.take() {
-            let sink = match shared.program.output {
+            let sink = match run.program.output {
                 OutputMode::Live => Sink::Live(Stream::Out),
                 OutputMode::Once(bytes_max) => {
                     let held = Held::new(bytes_max);
-                    shared.hold(held.clone());
+                    run.hold(held.clone());
                     Sink::Held(held)
                 }
             };
-            self.pumps.push(pump(blocking_stdout(stdout)?, sink, shared.clone()));
+            self.pumps.push(pump(blocking_stdout(stdout)?, sink, run.clone()));
         }
         if let Some(stderr) = self.child.stderr.take() {
             let sink = Sink::Live(Stream::Err);
-            self.pumps.push(pump(blocking_stderr(stderr)?, sink, shared.clone()));
+            self.pumps.push(pump(blocking_stderr(stderr)?, sink, run.clone()));
         }
-        if let (Some(stdin), Input::Replay(spool)) =
-            (self.child.stdin.take(), &shared.program.input)
-        {
-            self.feeder = Some(spool.feed(blocking_stdin(stdin)?, shared.clone()));
+        if let (Some(stdin), Input::Replay(spool)) = (self.child.stdin.take(), &run.program.input) {
+            self.feeder = Some(spool.feed(blocking_stdin(stdin)?, run.clone()));
         }
         Ok(())
     }

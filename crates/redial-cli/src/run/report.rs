@@ -8,8 +8,8 @@ use redial::time::Ns;
 use redial::{AttemptEnd, AttemptRecord, CallLog, Event, Report, StopReason};
 use serde_json::json;
 
-use super::exit::{End, LastBecause};
-use super::shared::Shared;
+use super::attempt_end::{End, LastBecause};
+use super::run_state::RunState;
 
 /// The exit code if time ended the command.
 const TIMED_OUT: u8 = 124;
@@ -25,7 +25,7 @@ pub(super) struct Ended<'r> {
     /// The report; `None` if a signal ended the run between two attempts.
     pub(super) report: Option<&'r Report>,
     pub(super) elapsed: Duration,
-    pub(super) shared: &'r Shared,
+    pub(super) run: &'r RunState,
     pub(super) call_log: &'r CallLog,
     pub(super) signal: Option<i32>,
 }
@@ -40,7 +40,7 @@ impl Ended<'_> {
     }
 
     fn lost_output(&self) -> bool {
-        self.shared.last() == Some(LastBecause::OutputLost)
+        self.run.last() == Some(LastBecause::OutputLost)
     }
 
     /// The exit code of this program.
@@ -56,7 +56,7 @@ impl Ended<'_> {
         if timed_out || self.stop_reason() == StopReason::Deadline {
             return TIMED_OUT;
         }
-        let exit = last.and_then(|last| self.shared.exit(last.attempt));
+        let exit = last.and_then(|last| self.run.exit(last.attempt));
         match (exit.map_or(TIMED_OUT, |exit| exit.code()), self.stop_reason()) {
             (0, StopReason::Succeeded) => 0,
             (0, _) => NO_MATCH,
@@ -70,7 +70,7 @@ impl Ended<'_> {
             return None;
         }
         let attempts = self.attempts();
-        let last = attempts.last().and_then(|(record, _)| self.shared.exit(record.attempt));
+        let last = attempts.last().and_then(|(record, _)| self.run.exit(record.attempt));
         if let Some(End::NotStarted { text, .. }) = last.map(|exit| exit.end) {
             return Some(text);
         }
@@ -92,7 +92,7 @@ impl Ended<'_> {
 
     fn because(&self) -> Option<LastBecause> {
         let signal = self.signal.map(LastBecause::Signal);
-        signal.or_else(|| self.shared.last())
+        signal.or_else(|| self.run.last())
     }
 
     /// The attempts, each with its end in words.
@@ -102,7 +102,7 @@ impl Ended<'_> {
     }
 
     fn end_text(&self, record: &AttemptRecord) -> String {
-        match (record.end, self.shared.exit(record.attempt)) {
+        match (record.end, self.run.exit(record.attempt)) {
             (AttemptEnd::TimedOut, _) => "timed out".to_owned(),
             (AttemptEnd::Cancelled | AttemptEnd::Running, None) => {
                 "ended at the deadline".to_owned()
@@ -123,7 +123,7 @@ impl Ended<'_> {
             .attempts()
             .into_iter()
             .map(|(record, text)| {
-                let exit = self.shared.exit(record.attempt);
+                let exit = self.run.exit(record.attempt);
                 let (code, signal) = match exit.map(|exit| exit.end) {
                     Some(End::Exited(code)) => (Some(code), None),
                     Some(End::Signalled(signal)) => (None, Some(signal)),
@@ -141,7 +141,7 @@ impl Ended<'_> {
             })
             .collect();
         let command: Vec<_> =
-            self.shared.program.command.iter().map(|word| word.to_string_lossy()).collect();
+            self.run.program.command.iter().map(|word| word.to_string_lossy()).collect();
         json!({
             "command": command,
             "exit_code": self.code(),
@@ -158,7 +158,7 @@ impl Ended<'_> {
         let mut call_log = CallLog::new();
         for &(at, event) in self.call_log.events() {
             call_log.push(at, event);
-            if let Some(text) = outcome_text(&event, self.shared) {
+            if let Some(text) = outcome_text(&event, self.run) {
                 call_log.annotate(EventDetail::new().error(text));
             }
         }
@@ -167,20 +167,19 @@ impl Ended<'_> {
 }
 
 /// How the process of an outcome ended.
-fn outcome_text(event: &Event, shared: &Shared) -> Option<String> {
+fn outcome_text(event: &Event, run: &RunState) -> Option<String> {
     let Event::AttemptOutcome { attempt, .. } = event else { return None };
-    shared.exit(*attempt).map(|exit| exit.end.to_string())
+    run.exit(*attempt).map(|exit| exit.end.to_string())
 }
 
 /// A line of the call log, as it happens.
-pub(super) fn line(since: Ns, event: &Event, shared: &Shared) -> String {
+pub(super) fn line(since: Ns, event: &Event, run: &RunState) -> String {
     let us = since / 1_000;
     let mut text = format!("redial: {:>6}.{:03} ms  ", us / 1_000, us % 1_000);
     let event_text = event.to_string();
     text.push_str(&event_text);
     // A failure that is retried names it already.
-    if let Some(detail) = outcome_text(event, shared).filter(|detail| !event_text.contains(detail))
-    {
+    if let Some(detail) = outcome_text(event, run).filter(|detail| !event_text.contains(detail)) {
         let _ = write!(text, " ({detail})");
     }
     text

@@ -1,6 +1,6 @@
 //! Signals: passed on to the command; those that ask to end also end the retries.
 
-use super::shared::Shared;
+use super::run_state::RunState;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,8 @@ mod system {
     use rustix::process::Signal;
     use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 
-    use super::{Asked, Shared};
-    use crate::run::exit::LastBecause;
+    use super::{Asked, RunState};
+    use crate::run::attempt_end::LastBecause;
 
     /// The signals that are passed on, and whether they end the retries.
     const PASSED_ON: [(Signal, bool); 7] = [
@@ -63,7 +63,7 @@ mod system {
         }
 
         /// Waits for a signal and passes it on.
-        pub(in crate::run) async fn next(&mut self, shared: &Shared) -> Asked {
+        pub(in crate::run) async fn next(&mut self, run: &RunState) -> Asked {
             let (number, ends) = std::future::poll_fn(|context| {
                 for (number, ends, listener) in &mut self.listeners {
                     if listener.poll_recv(context).is_ready() {
@@ -73,7 +73,7 @@ mod system {
                 std::task::Poll::Pending
             })
             .await;
-            let running = shared.running();
+            let running = run.running();
             if let Some(group) = running
                 && !self.comes_from_the_terminal(number)
             {
@@ -90,7 +90,7 @@ mod system {
             if !ends {
                 return Asked::Continue;
             }
-            shared.set_last(LastBecause::Signal(number.as_raw()));
+            run.set_last(LastBecause::Signal(number.as_raw()));
             if running.is_some() { Asked::Continue } else { Asked::Stop(number.as_raw()) }
         }
 
@@ -105,8 +105,8 @@ mod system {
 mod system {
     use std::io;
 
-    use super::{Asked, Shared};
-    use crate::run::exit::LastBecause;
+    use super::{Asked, RunState};
+    use crate::run::attempt_end::LastBecause;
 
     /// Ctrl-C, which the console also sends to the command.
     pub(in crate::run) struct Signals;
@@ -118,12 +118,12 @@ mod system {
             Ok(Signals)
         }
 
-        pub(in crate::run) async fn next(&mut self, shared: &Shared) -> Asked {
+        pub(in crate::run) async fn next(&mut self, run: &RunState) -> Asked {
             if tokio::signal::ctrl_c().await.is_err() {
                 std::future::pending::<()>().await;
             }
-            shared.set_last(LastBecause::Signal(INTERRUPT));
-            if shared.is_idle() { Asked::Stop(INTERRUPT) } else { Asked::Continue }
+            run.set_last(LastBecause::Signal(INTERRUPT));
+            if run.is_idle() { Asked::Stop(INTERRUPT) } else { Asked::Continue }
         }
     }
 }

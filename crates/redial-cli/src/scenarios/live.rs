@@ -44,7 +44,7 @@ pub(super) fn play(scenario: &Scenario, core: Actual) -> Live {
             grpc::play(scenario, plan.text(), plan.client(), &core)
         }
         Plan::Couchbase(plan) if !scenario.refused => couchbase::play(scenario, plan, core),
-        Plan::Milvus(plan) if !scenario.refused => milvus::play(scenario, plan.options()),
+        Plan::Milvus(plan) if !scenario.refused => milvus::play(scenario, plan.options(), &core),
         _ => {
             let mut actual = driver::play(scenario);
             // The call log of the core level explains differences.

@@ -26,7 +26,7 @@ pub(super) struct SkipReason {
 }
 
 /// All reasons of the live level. Scenarios without any of them run.
-pub(super) static SKIP_REASONS: [SkipReason; 20] = [
+pub(super) static SKIP_REASONS: [SkipReason; 19] = [
     SkipReason {
         name: "couchbase: responses of different services, or to another command, in one call",
         reason: "a request goes to one service, with one command",
@@ -71,11 +71,6 @@ pub(super) static SKIP_REASONS: [SkipReason; 20] = [
         name: "times less than a microsecond apart",
         reason: "they are one instant on the paused clock",
         applies: events_too_close,
-    },
-    SkipReason {
-        name: "milvus: fractions of a millisecond",
-        reason: "tokio's timers count whole ones, and the layer has no other clock",
-        applies: milvus::has_fractions,
     },
     SkipReason {
         name: "milvus: an answer exactly at the timeout, or a timeout of zero",

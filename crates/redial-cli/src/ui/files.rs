@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn ui_policies_are_one_to_four_with_names_of_their_own() {
+    fn ui_policies_are_one_to_four_with_own_names() {
         assert!(check(&[]).is_err());
         let files: Vec<File> = ["a", "b", "c", "d", "e"].map(file).into();
         assert!(check(&files[..POLICIES_MAX]).is_ok());

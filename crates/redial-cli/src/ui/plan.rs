@@ -34,10 +34,10 @@ pub(super) async fn plan(
 ) -> Result<Response, Refusal> {
     let asked: Asked = json_of(request).await?;
     files::check(&asked.policies)?;
-    let place = shared.plans.enter()?;
+    let permit = shared.plans.admit()?;
     let runs = shared.clone();
     let work = move |watch: &Watch<'_>| planned(&asked, watch, &runs.plans);
-    let planned = shared.plans.run(place, Progress::new(), work).await?;
+    let planned = shared.plans.run(permit, Progress::new(), work).await?;
     planned.map(|planned| answer(&planned))
 }
 

@@ -19,11 +19,11 @@ use super::request::Refusal;
 /// The runs of one kind.
 pub(super) struct Runs {
     pool: Arc<rayon::ThreadPool>,
-    /// Permits to run.
-    turns: Arc<Semaphore>,
+    /// Permits to compute.
+    computing: Arc<Semaphore>,
     /// Permits to run or wait.
-    places: Arc<Semaphore>,
-    places_max: usize,
+    admission: Arc<Semaphore>,
+    admitted_max: usize,
     time_max: Duration,
     closing: Arc<AtomicBool>,
 }
@@ -36,12 +36,12 @@ impl Runs {
         closing: Arc<AtomicBool>,
     ) -> io::Result<Runs> {
         let pool = rayon::ThreadPoolBuilder::new().build().map_err(io::Error::other)?;
-        let places_max = at_once + waiting;
+        let admitted_max = at_once + waiting;
         Ok(Runs {
             pool: Arc::new(pool),
-            turns: Arc::new(Semaphore::new(at_once)),
-            places: Arc::new(Semaphore::new(places_max)),
-            places_max,
+            computing: Arc::new(Semaphore::new(at_once)),
+            admission: Arc::new(Semaphore::new(admitted_max)),
+            admitted_max,
             time_max,
             closing,
         })
@@ -49,12 +49,12 @@ impl Runs {
 
     /// The runs that compute or wait.
     pub(super) fn count(&self) -> usize {
-        self.places_max - self.places.available_permits()
+        self.admitted_max - self.admission.available_permits()
     }
 
-    /// A place among the runs, if one is free.
-    pub(super) fn enter(&self) -> Result<Place, Refusal> {
-        self.places.clone().try_acquire_owned().map(Place).map_err(|_| {
+    /// Permits one more run, unless too many wait.
+    pub(super) fn admit(&self) -> Result<RunPermit, Refusal> {
+        self.admission.clone().try_acquire_owned().map(RunPermit).map_err(|_| {
             let text = "too many runs are waiting; close other pages of this server";
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, text)
         })
@@ -63,11 +63,11 @@ impl Runs {
     /// Waits for its turn and computes. A future that is dropped stops the computation.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        place: Place,
+        permit: RunPermit,
         progress: Progress,
         work: impl FnOnce(&Watch<'_>) -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        let turn = self.turns.clone().acquire_owned().await.map_err(|_| Refusal::internal())?;
+        let turn = self.computing.clone().acquire_owned().await.map_err(|_| Refusal::internal())?;
         let (pool, closing) = (self.pool.clone(), self.closing.clone());
         let dropped = SetOnDrop::default();
         let is_dropped = dropped.0.clone();
@@ -83,7 +83,7 @@ impl Runs {
             };
             let result = pool.install(|| work(&watch));
             // A run whose page is gone keeps its turn until it has stopped.
-            drop((turn, place));
+            drop((turn, permit));
             result
         });
         computed.await.map_err(|_| Refusal::internal())
@@ -99,8 +99,8 @@ impl Runs {
     }
 }
 
-/// A place among the runs.
-pub(super) struct Place(
+/// The permit of one run to compute or wait.
+pub(super) struct RunPermit(
     #[expect(dead_code, reason = "it is given back on drop")] OwnedSemaphorePermit,
 );
 

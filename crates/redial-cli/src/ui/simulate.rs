@@ -27,7 +27,7 @@ use super::limits::INTERVALS_MAX;
 use super::page::NARROW;
 use super::plan::policies;
 use super::request::{Refusal, answer, json_of};
-use super::runs::{Place, Progress};
+use super::runs::{Progress, RunPermit};
 use super::server::Shared;
 use crate::plan;
 
@@ -105,11 +105,11 @@ pub(super) async fn run(
     }
     let prepared = tokio::task::spawn_blocking(move || Prepared::new(&asked)).await;
     let prepared = prepared.map_err(|_| Refusal::internal())??;
-    let place = shared.simulations.enter()?;
+    let permit = shared.simulations.admit()?;
     let (lines, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         let mut lines = Lines(lines);
-        if let Some(last) = lines.follow(&shared, prepared, place).await {
+        if let Some(last) = lines.follow(&shared, prepared, permit).await {
             lines.send(&last).await;
         }
     });
@@ -126,11 +126,11 @@ impl Lines {
     }
 
     /// Sends the progress of a run and returns its last line, or `None` if the page is gone.
-    async fn follow(&mut self, shared: &Shared, run: Prepared, place: Place) -> Option<Value> {
+    async fn follow(&mut self, shared: &Shared, run: Prepared, permit: RunPermit) -> Option<Value> {
         let progress = Progress::new();
         let runs = &shared.simulations;
         let (simulation, command, file) = (run.simulation, run.command, run.file);
-        let running = runs.run(place, progress.clone(), move |watch| {
+        let running = runs.run(permit, progress.clone(), move |watch| {
             simulation.run_watched(watch).map(|report| drawn(&report, &command, file))
         });
         let mut running = std::pin::pin!(running);

@@ -148,10 +148,10 @@ fn scenarios_json_is_one_object_per_scenario() {
 fn scenarios_live_prints_skip_counts_and_reasons() {
     let text = format!(
         r#"{{ "scenarios": [ {{ "name": "a", {HOLDS} }},
-        {{ "name": "b", "policy": {{"milvus": {{}}}}, "calls": [{{"attempts": [{{"outcome": "OK", "after": 0.5}}]}}] }} ] }}"#
+        {{ "name": "b", "policy": {{"couchbase": {{}}}}, "calls": [{{"idempotent": true, "deadline": 9, "attempts": [{{"outcome": "ok", "after": 0.5}}]}}] }} ] }}"#
     );
     let file = Temporary::new(&text);
-    let because = "milvus: fractions of a millisecond: tokio's timers count whole ones, and the layer has no other clock";
+    let because = "couchbase: fractions of a millisecond: the client's delays are constants, and tokio's clock counts milliseconds";
     let summary = format!("1 skipped, {because}\n1 passed, 0 failed, 1 skipped\n");
     assert_eq!(scenarios(&["--live", file.path()]).1, summary);
     let (_, out, err) = scenarios(&["--live", "--json", file.path()]);

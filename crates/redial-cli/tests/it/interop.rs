@@ -57,12 +57,13 @@ fn interop_client_that_refuses_an_invalid_config_passes() {
 
 #[test]
 fn interop_unlisted_difference_fails_and_listed_one_passes() {
-    let files = &["interop/oddities.json"];
+    let files = &["interop/extra-scenarios.json"];
     let (code, out, _) = play("unlisted", REFUSES, None, files);
     assert_eq!(code, 1);
     assert!(out.contains("happened  refused: I like none"), "{out}");
     assert!(out.ends_with("0 passed, 9 failed, 0 skipped\n"), "{out}");
-    let row = list(r#""scenarios": {"oddities.json: a pushback with a fraction": "refused"}"#);
+    let row =
+        list(r#""scenarios": {"extra-scenarios.json: a pushback with a fraction": "refused"}"#);
     let (_, out, _) = play("listed", REFUSES, Some(&row), files);
     assert!(out.ends_with("1 passed, 8 failed, 0 skipped\n"), "{out}");
     let row = list(r#""configs": ["grpc-config.json: nothing at all"]"#);
@@ -230,7 +231,7 @@ fn interop_scenario_counts_are_pinned() {
 
 #[test]
 fn interop_core_passes_scenarios_where_other_languages_differ() {
-    let files = vec![root().join("interop/oddities.json").display().to_string()];
+    let files = vec![root().join("interop/extra-scenarios.json").display().to_string()];
     let arguments = Arguments { files, ..Arguments::default() };
     let mut out = Vec::new();
     assert_eq!(run(&arguments, &mut out, &mut Vec::new()).expect("it writes into memory"), 0);

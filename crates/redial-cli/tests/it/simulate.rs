@@ -74,7 +74,7 @@ fn simulate_seed_changes_the_result_reproducibly() {
 }
 
 #[test]
-fn simulate_text_fits_the_terminal_and_has_no_colour_in_a_pipe() {
+fn simulate_text_fits_the_terminal_without_colour_in_a_pipe() {
     let (code, out, err) = redial(&["simulate", "layers"]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert!(!out.contains('\u{1b}'), "colour in a pipe");

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn superseded_timer_may_be_early_by_one_part_in_50_000() {
+    fn superseded_timer_may_be_early_by_a_50_000th() {
         // 1 s × 50,000 / 50,001, rounded up: the first moment at which the time counts as up.
         let first = 999_980_001;
         for cause in [FailureCause::Timer, FailureCause::Unknown] {

@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_budget_standard_refills_one_per_second_up_to_the_reserve() {
+    fn retry_budget_standard_refills_one_per_second_to_the_reserve() {
         for origin in [0, START, Ns::MAX - 20 * DAY] {
             let budget = RetryBudget::standard();
             assert_eq!(granted_at(&budget, origin), 10);

@@ -135,7 +135,7 @@ fn pushback_within_rule_is_clamped_to_backoff_and_room() {
 
 // Decision H3.
 #[test]
-fn hint_at_least_rule_takes_the_larger_of_hint_and_backoff() {
+fn hint_at_least_rule_takes_larger_of_hint_and_backoff() {
     let rules = Rules { hint: HintRule::AtLeast(ms(15)), ..BASE };
     for (hint, delay) in [(0, 10.0), (10, 10.0), (12, 12.0), (15, 15.0)] {
         let (made, _) = delays(Rules { attempts: Some(2), ..rules }, &[Some(hint)]);
@@ -149,7 +149,7 @@ fn hint_at_least_rule_takes_the_larger_of_hint_and_backoff() {
 
 // Decision P14.
 #[test]
-fn hint_above_the_maximum_ends_the_call_with_the_last_outcome() {
+fn hint_above_maximum_ends_the_call_with_last_outcome() {
     assert_eq!(Rules::DEFAULT.hint, HintRule::UpTo(ms(60_000)));
     let rules = Rules { hint: HintRule::UpTo(ms(7)), ..BASE };
     let hint = |millis| failed_with(Failure::server().retry_after(ms(millis)));

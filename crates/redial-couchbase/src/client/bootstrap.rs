@@ -23,7 +23,7 @@ use crate::error_map::ErrorMap;
 use crate::reason;
 use crate::response::status;
 use crate::retryable_error::RetryableError;
-use crate::terminal::{TerminalState, TopologyConnection};
+use crate::terminal_state::{TerminalState, TopologyConnection};
 
 /// Extended error texts.
 const FEATURE_XERROR: u16 = 0x07;

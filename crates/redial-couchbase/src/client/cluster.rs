@@ -24,7 +24,7 @@ use crate::orchestrator::Orchestrator;
 use crate::reason;
 use crate::response::{Response, status};
 use crate::strategy::FailFast;
-use crate::terminal::{RequestTarget, TerminalState};
+use crate::terminal_state::{RequestTarget, TerminalState};
 
 #[derive(Debug)]
 pub(crate) struct Cluster {

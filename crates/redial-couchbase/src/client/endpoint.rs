@@ -15,7 +15,7 @@ use super::topology::Address;
 use crate::operation::RequestOperation;
 use crate::orchestrator::Orchestrator;
 use crate::strategy::BestEffort;
-use crate::terminal::TopologyConnection;
+use crate::terminal_state::TopologyConnection;
 
 /// How long a connection must last before the delays between connections start anew: a peer that
 /// accepts connections and closes them gets one per second at most.

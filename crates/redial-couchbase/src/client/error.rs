@@ -10,7 +10,7 @@ use super::frame::VALUE_BYTES_MAX;
 use crate::reason;
 use crate::response::Response;
 use crate::retryable_error::RetryableError;
-use crate::terminal::TerminalReason;
+use crate::terminal_state::TerminalReason;
 
 /// Why an attempt of the client failed.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use crate::terminal::CollectionMap;
+use crate::terminal_state::CollectionMap;
 
 /// The ids of collections, by scope and name.
 #[derive(Clone, Debug, Default)]

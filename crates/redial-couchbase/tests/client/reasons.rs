@@ -196,7 +196,7 @@ async fn observed(reason: Reason, kind: Kind) -> Observed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reasons_of_the_kv_service_follow_the_flags_of_the_table() {
+async fn reasons_of_the_kv_service_follow_their_flags() {
     let is_of_http = |reason: &Reason| HTTP.iter().any(|(of_http, ..)| of_http == reason);
     let (of_http, of_kv): (Vec<Reason>, Vec<Reason>) =
         reason::ALL.into_iter().partition(is_of_http);

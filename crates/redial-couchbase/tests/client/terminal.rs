@@ -200,7 +200,7 @@ async fn terminal_bucket_that_warms_up_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn terminal_missing_scope_and_collection_fail_once_the_map_is_known() {
+async fn terminal_missing_collection_fails_once_the_map_is_known() {
     let server = serve(Script::new().scope("inventory", ["hotel"]));
     let client = Client::open(fast(&server));
     client.wait_until_ready(s(10)).await.unwrap();

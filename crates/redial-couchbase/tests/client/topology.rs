@@ -10,7 +10,7 @@ use crate::common::{Lines, arrivals, options, ready, serve, until};
 use crate::terminal::tls;
 
 #[tokio::test(start_paused = true)]
-async fn topology_in_not_my_vbucket_body_leads_to_the_right_node() {
+async fn topology_in_not_my_vbucket_leads_to_the_node() {
     let origin = Instant::now();
     let (client, server) = ready(Script::new().nodes(2)).await;
     let documents = client.default_collection();

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_are_kept_up_to_the_limit_and_without_a_gap() {
+    fn payloads_are_kept_up_to_limit_without_a_gap() {
         let mut decoder = RequestDecoder::new(8);
         assert_eq!(decoder.decode(&message(b"12345678")), [&b"12345678"[..]]);
         assert!(decoder.decode(&message(b"1")).is_empty());

@@ -185,7 +185,7 @@ async fn proxy_breaks_at_the_scripted_byte_of_the_response() {
 }
 
 #[tokio::test]
-async fn proxy_break_behind_the_end_of_a_response_has_no_effect() {
+async fn proxy_break_after_a_response_ended_has_no_effect() {
     let upstream = Upstream::start().await;
     let proxy = http_proxy(&upstream, Fault::reset().at_response_bytes(11)).await;
     let (status, _, body) = send(&client(), post(&proxy, "/", "0123456789")).await.unwrap();

@@ -192,7 +192,7 @@ fn first_attempts(channel: &BalancedChannel, calls: &[UsedBackends]) -> Vec<usiz
 /// With one rotation for all attempts, each hedge or retry would take the turn of the healthy
 /// backend, and the next first attempt would go to the failing one again.
 #[tokio::test(start_paused = true)]
-async fn round_robin_first_attempts_are_not_skewed_by_hedges_or_retries() {
+async fn round_robin_is_not_skewed_by_hedges_or_retries() {
     const HEDGE: &str = r#""hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0.01s" }"#;
     const RETRY_EXHAUSTED: &str = r#""retryPolicy": { "maxAttempts": 2, "initialBackoff": "0.01s",
         "maxBackoff": "0.01s", "backoffMultiplier": 1,

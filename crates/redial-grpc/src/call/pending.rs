@@ -23,7 +23,7 @@ use crate::BoxError;
 use crate::client_adapter::ClientAdapter;
 use crate::headers::STATUS;
 use crate::observe::SpanGuard;
-use crate::previous_attempts_header::stamp_response;
+use crate::previous_attempts_stamp::stamp_response;
 use crate::response_status::{self, Head};
 use crate::sync::Mutex;
 

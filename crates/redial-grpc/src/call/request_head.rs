@@ -8,7 +8,7 @@ use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header};
 
 use crate::headers::{GRPC, GrpcHeader, scan};
-use crate::previous_attempts_header::stamp_headers;
+use crate::previous_attempts_stamp::stamp_headers;
 use crate::timeout::{self, TIMEOUT};
 
 /// The request head of a call.

@@ -12,7 +12,7 @@ use super::Call;
 use super::committed::{StreamError, deadline_status, request_too_large};
 use crate::client_adapter::LocalStatus;
 use crate::headers::STATUS;
-use crate::previous_attempts_header::{stamp_error, stamp_headers};
+use crate::previous_attempts_stamp::{stamp_error, stamp_headers};
 use crate::response_status::{self, Trailers};
 use crate::{BoxError, transport_error};
 

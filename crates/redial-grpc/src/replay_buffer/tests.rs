@@ -98,7 +98,7 @@ fn replay_gives_all_readers_the_same_frames_in_order() {
 }
 
 #[test]
-fn replay_polls_the_source_only_when_a_reader_needs_a_frame() {
+fn replay_polls_the_source_only_for_a_waiting_reader() {
     let (script, _, buffer) = unlimited();
     for bytes in ["a", "b", "c"] {
         script.data(bytes);

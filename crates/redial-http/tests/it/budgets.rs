@@ -21,7 +21,7 @@ async fn get(server: &Server, retries: &RetryLayer) -> Report {
 }
 
 #[tokio::test]
-async fn budget_of_a_failing_host_does_not_stop_retries_of_another() {
+async fn budget_of_a_failing_host_leaves_other_hosts_alone() {
     let (one, other) = (
         Server::answering([Answer::status(503)]).await,
         Server::answering([Answer::status(503)]).await,
@@ -34,7 +34,7 @@ async fn budget_of_a_failing_host_does_not_stop_retries_of_another() {
 }
 
 #[tokio::test]
-async fn budget_of_the_least_recent_host_is_dropped_at_the_bound() {
+async fn budget_of_the_least_recent_host_is_dropped() {
     let mut servers = Vec::new();
     for _ in 0..3 {
         servers.push(Server::answering([Answer::status(503)]).await);
@@ -69,7 +69,7 @@ async fn budget_of_the_policy_is_used_by_option() {
 }
 
 #[tokio::test]
-async fn budget_of_the_layer_applies_to_a_policy_of_a_request() {
+async fn budget_of_the_layer_applies_to_policies_of_requests() {
     let server = Server::answering([Answer::status(503)]).await;
     let retries = two_retries(10);
     let options = RequestOptions::new().policy(&FAST);

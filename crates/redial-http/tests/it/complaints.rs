@@ -12,7 +12,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use redial::{AttemptEnd, Directive, Hint, Policy, Report, StopReason, Throttle, ms, s};
 use redial_http::reqwest::SendWith;
-use redial_http::{IDEMPOTENCY_KEY, Outcome, RequestOptions, RetryLayer, RetryMiddleware, Rules};
+use redial_http::{
+    HttpRules, IDEMPOTENCY_KEY, Outcome, RequestOptions, RetryLayer, RetryMiddleware,
+};
 use reqwest::Response;
 use reqwest_middleware::{ClientBuilder, Middleware, Next};
 use tower::{Layer, ServiceExt};
@@ -87,7 +89,7 @@ async fn post_is_never_duplicated_by_default() {
 // dotnet/extensions#6708: disabling retries for a method had no effect.
 #[tokio::test]
 async fn retries_disabled_for_a_method_stay_disabled() {
-    let retries = fast().rules(Rules::standard().not_idempotent_method(&Method::DELETE));
+    let retries = fast().rules(HttpRules::standard().not_idempotent_method(&Method::DELETE));
     let server = Server::answering([Answer::status(503)]).await;
     for _ in 0..2 {
         client().delete(server.url("/")).send_with(&retries).await.unwrap();
@@ -132,7 +134,7 @@ async fn headers_added_by_an_attempt_do_not_reach_the_next() {
 async fn function_that_classifies_gets_the_request() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = seen.clone();
-    let rules = Rules::standard().classify(move |request, outcome| {
+    let rules = HttpRules::standard().classify(move |request, outcome| {
         let Outcome::Response { status, .. } = outcome else { return None };
         let tenant = request.headers.get("x-tenant").cloned();
         record.lock().unwrap().push((
@@ -171,7 +173,7 @@ async fn retry_after_stays_ignored_in_every_attempt() {
 #[tokio::test]
 async fn option_of_a_request_precedes_the_layer_and_the_rules() {
     let two = Policy::exponential(ms(1)).attempts(2).throttle(Throttle::none()).build();
-    let rules = Rules::standard().idempotent_method(Method::POST);
+    let rules = HttpRules::standard().idempotent_method(Method::POST);
     let retries = RetryLayer::new(&FAST).policy_throttle().rules(rules);
     let server = Server::answering([Answer::status(503)]).await;
     for (options, requests) in [
@@ -205,7 +207,7 @@ async fn body_of_a_retry_is_never_empty() {
 
 // logstash-output-http#105: a second layer retries what the first one must not.
 #[tokio::test]
-async fn retries_of_two_layers_keep_a_post_that_must_not_repeat() {
+async fn retries_of_two_layers_repeat_no_unsafe_post() {
     let server = Server::answering([Answer::Close]).await;
     let plain = with_own_retries().build().unwrap();
     let error = plain.post(server.url("/")).body("x").send_with(&fast()).await.unwrap_err();

@@ -69,7 +69,7 @@ async fn response_that_was_read_and_not_retried_is_whole() {
 async fn connection_of_a_rejected_post_is_used_again() {
     let body = vec![b'x'; DRAIN_BYTES_MAX as usize];
     let server = Server::answering([Answer::status(429).body(body), Answer::status(200)]).await;
-    let retries = fast().rules(redial_http::Rules::standard().trust_rejections());
+    let retries = fast().rules(redial_http::HttpRules::standard().trust_rejections());
     client().post(server.url("/")).body("order").send_with(&retries).await.unwrap();
     assert_eq!((server.requests(), server.connections()), (2, 1));
 }

@@ -67,7 +67,7 @@ async fn deadline_bounds_all_attempts_together() {
 }
 
 #[tokio::test]
-async fn deadline_of_the_policy_and_of_the_request_the_earlier_counts() {
+async fn deadline_is_the_earlier_of_policy_and_request() {
     let server = Server::answering([slow()]).await;
     let long = Policy::exponential(ms(1)).deadline(s(25)).throttle(Throttle::none()).build();
     let start = Instant::now();

@@ -60,7 +60,7 @@ async fn layer_waits_for_the_readiness_of_a_clone() {
 }
 
 #[tokio::test]
-async fn layer_returns_the_error_of_a_service_that_is_not_ready() {
+async fn layer_returns_the_readiness_error_of_its_service() {
     #[derive(Clone, Debug)]
     struct Broken;
     impl Service<Request<()>> for Broken {

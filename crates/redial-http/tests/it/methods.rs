@@ -3,7 +3,7 @@
 use http::Method;
 use redial::{AttemptEnd, Report, StopReason};
 use redial_http::reqwest::SendWith;
-use redial_http::{IDEMPOTENCY_KEY, RequestOptions, RetryLayer, Rules};
+use redial_http::{HttpRules, IDEMPOTENCY_KEY, RequestOptions, RetryLayer};
 use tokio::net::TcpListener;
 
 use crate::server::{Answer, FAST, Server, client, client_builder, fast};
@@ -26,7 +26,7 @@ async fn methods_that_are_idempotent_are_retried_after_a_status() {
 }
 
 #[tokio::test]
-async fn methods_that_are_not_idempotent_are_sent_once_after_a_status() {
+async fn methods_that_are_not_idempotent_are_sent_once() {
     for method in [Method::POST, Method::PATCH] {
         let server = Server::answering(unavailable_then_ok()).await;
         let request = client().request(method, server.url("/")).body("order");
@@ -115,7 +115,7 @@ async fn host_that_is_not_found_is_retried_for_every_method() {
 }
 
 #[tokio::test]
-async fn post_with_an_idempotency_key_is_retried_with_the_same_key() {
+async fn post_with_idempotency_key_is_retried_with_the_key() {
     let server = Server::answering(unavailable_then_ok()).await;
     let request = client().post(server.url("/")).header(IDEMPOTENCY_KEY, "order-7").body("order");
     assert_eq!(request.send_with(&fast()).await.unwrap().status(), 200);
@@ -168,7 +168,7 @@ async fn rules_may_trust_rejections_of_every_method() {
         (Answer::status(500), 1),
     ] {
         let server = Server::answering([answer, Answer::status(200)]).await;
-        let retries = fast().rules(Rules::standard().trust_rejections());
+        let retries = fast().rules(HttpRules::standard().trust_rejections());
         client().post(server.url("/")).send_with(&retries).await.unwrap();
         assert_eq!(server.requests(), requests);
     }
@@ -192,7 +192,7 @@ async fn last_response_is_returned_whole_with_its_attempts() {
 }
 
 #[tokio::test]
-async fn last_error_is_returned_if_the_last_attempt_had_no_response() {
+async fn last_error_is_returned_without_a_last_response() {
     let server = Server::answering([Answer::status(503), Answer::Close]).await;
     let error = client().get(server.url("/")).send_with(&fast()).await.unwrap_err();
     assert_eq!((error.attempts(), error.last_status()), (4, None));

@@ -10,7 +10,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use redial::{Directive, Failure, Policy, Throttle, ms};
 use redial_http::reqwest::SendWith;
-use redial_http::{Outcome, RequestOptions, Rules};
+use redial_http::{HttpRules, Outcome, RequestOptions};
 use tower::{Layer, ServiceExt};
 
 use crate::server::{Answer, Server, client, fast};
@@ -69,7 +69,7 @@ async fn attempt_header_counts_from_one() {
 
 #[tokio::test]
 async fn function_that_classifies_comes_before_the_rules() {
-    let rules = Rules::standard().classify(|request, outcome| match outcome {
+    let rules = HttpRules::standard().classify(|request, outcome| match outcome {
         Outcome::Response { status, .. } if status == 404 => {
             Some(Directive::Retry(Failure::server()))
         }
@@ -91,7 +91,7 @@ async fn function_that_classifies_comes_before_the_rules() {
 async fn function_that_classifies_is_called_once_for_each_attempt() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counter = calls.clone();
-    let rules = Rules::standard().classify(move |_, _| {
+    let rules = HttpRules::standard().classify(move |_, _| {
         counter.fetch_add(1, Ordering::SeqCst);
         None
     });

@@ -23,7 +23,7 @@ fn resets() -> [Fault; 3] {
 }
 
 #[tokio::test]
-async fn proxy_resets_of_a_get_are_retried_and_of_a_post_are_not() {
+async fn proxy_resets_are_retried_for_get_and_not_post() {
     for fault in resets() {
         let (_, proxy) = behind([fault.clone()]).await;
         let response = client().get(proxy.url()).send_with(&fast()).await.unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use redial::{Directive, Failure, Policy, Report, StopReason, Throttle, ms, s};
 use redial_http::reqwest::SendWith;
-use redial_http::{Outcome, RequestOptions, RetryLayer, Rules};
+use redial_http::{HttpRules, Outcome, RequestOptions, RetryLayer};
 
 use crate::server::{Answer, Server, client, fast};
 
@@ -26,7 +26,7 @@ async fn retry_after_in_seconds_lengthens_the_delay() {
 }
 
 #[tokio::test]
-async fn retry_after_as_a_date_counts_from_the_date_of_the_response() {
+async fn retry_after_date_counts_from_the_response_date() {
     // The clock of this server is an hour behind.
     let now = SystemTime::now() - s(3600);
     let answer = Answer::status(503)
@@ -99,7 +99,7 @@ async fn retry_after_of_a_hedged_get_is_clamped_by_its_policy() {
 async fn hint_of_a_classify_function_is_clamped() {
     let clamping =
         Policy::exponential(ms(1)).hint_clamp(ms(300)).throttle(Throttle::none()).build();
-    let rules = Rules::standard().classify(|_, outcome| match outcome {
+    let rules = HttpRules::standard().classify(|_, outcome| match outcome {
         Outcome::Response { status, .. } if status == 429 => {
             Some(Directive::Retry(Failure::server().retry_after(s(3600))))
         }
@@ -112,7 +112,7 @@ async fn hint_of_a_classify_function_is_clamped() {
 
 #[tokio::test]
 async fn retry_after_is_ignored_by_rule_or_option() {
-    let rules = fast().rules(Rules::standard().ignore_retry_after());
+    let rules = fast().rules(HttpRules::standard().ignore_retry_after());
     let time = time_of(&rules, RequestOptions::new(), 30).await;
     assert!(time < s(15), "{time:?}");
     let time = time_of(&fast(), RequestOptions::new().ignore_retry_after(), 30).await;

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_status_code_is_read_from_the_field_or_the_message() {
+    fn answer_status_code_is_read_from_field_or_message() {
         // Status { code: 8 }, and with error_code, reason, retriable.
         let status = [0x18, 8];
         let long = [0x08, 49, 0x12, 2, b'n', b'o', 0x18, 8, 0x20, 1];

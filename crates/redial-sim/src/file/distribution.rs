@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::reader::Reader;
 use super::tree::{Node, Value};
-use crate::distribution::{Bucket, Distribution, MIXTURE_DEPTH_MAX, Part};
+use crate::distribution::{Distribution, HistogramBucket, MIXTURE_DEPTH_MAX, Part};
 
 const KINDS: [&str; 8] =
     ["fixed", "uniform", "exponential", "normal", "lognormal", "samples", "histogram", "mixture"];
@@ -90,7 +90,7 @@ impl Reader<'_> {
                 self.table(node, &format!("{path}[{index}]"), &["up_to", "count"], example)?;
             let up_to = table.needs("up_to", "up_to = \"5ms\"", Reader::duration);
             let count = table.needs("count", "count = 10", Reader::number);
-            Some(Bucket { up_to: up_to?, count: count? })
+            Some(HistogramBucket { up_to: up_to?, count: count? })
         };
         let buckets: Vec<_> = list.iter().enumerate().map(bucket).collect();
         buckets.into_iter().collect::<Option<_>>().map(Distribution::Histogram)

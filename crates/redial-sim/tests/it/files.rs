@@ -6,7 +6,7 @@ use std::io;
 use redial_core::{ms, s};
 use redial_sim::file::{self, FILE_MAX, Format, PROBLEMS_MAX, no_files};
 use redial_sim::{
-    Balancing, Bucket, BudgetScope, Distribution, Effect, Load, NestedRetries, Simulation,
+    Balancing, BudgetScope, Distribution, Effect, HistogramBucket, Load, NestedRetries, Simulation,
     ThrottleSpec,
 };
 
@@ -88,7 +88,8 @@ fn file_with_every_key_is_read() {
     assert_eq!(front.balancing, Balancing::RoundRobin);
     assert_eq!(front.slow_servers.as_ref().map(|slow| slow.count), Some(2));
     assert!(matches!(&front.time, Distribution::Mixture(parts) if parts.len() == 2));
-    let buckets = [(1, 3.0), (9, 1.0)].map(|(up_to, count)| Bucket { up_to: ms(up_to), count });
+    let buckets =
+        [(1, 3.0), (9, 1.0)].map(|(up_to, count)| HistogramBucket { up_to: ms(up_to), count });
     assert_eq!(back.time, Distribution::Histogram(buckets.to_vec()));
     assert!(back.optimistic_lock && back.workers == Some(2));
     assert_eq!(simulation.disturbances[0].effect, Effect::Slow { service: 1, factor: 3.0 });

@@ -10,7 +10,7 @@ use redial::{
     ms,
 };
 use redial_smithy::{
-    CHAIN_MAX, ClientErrors, Fault, ServiceError, classifier, io_errors, io_failure,
+    CHAIN_MAX, ClientErrors, ErrorFault, ServiceError, classifier, io_errors, io_failure,
 };
 
 /// An SDK error.
@@ -18,7 +18,7 @@ use redial_smithy::{
 struct SdkError {
     throttling: bool,
     retryable: bool,
-    fault: Option<Fault>,
+    fault: Option<ErrorFault>,
     client: bool,
     hint: Hint,
     source: Option<io::Error>,
@@ -43,7 +43,7 @@ impl ServiceError for SdkError {
     fn is_retryable(&self) -> bool {
         self.retryable
     }
-    fn fault(&self) -> Option<Fault> {
+    fn fault(&self) -> Option<ErrorFault> {
         self.fault
     }
     fn is_client_error(&self) -> bool {
@@ -67,7 +67,7 @@ fn kind(error: &SdkError, client_errors: ClientErrors) -> Option<FailureKind> {
 fn classifier_follows_the_documented_order() {
     let all = ClientErrors::All;
     let none = SdkError::default;
-    let (server, client) = (Some(Fault::Server), Some(Fault::Client));
+    let (server, client) = (Some(ErrorFault::Server), Some(ErrorFault::Client));
     let rows = [
         // 1: throttling, regardless of other metadata
         (SdkError { throttling: true, ..none() }, Some(FailureKind::Throttling)),

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn call_log_json_lines_are_read_up_to_the_event_limit() {
+    fn call_log_json_lines_are_read_up_to_event_limit() {
         let versions = [
             (
                 "{\"redial_call_log\":2,\"policy\":\"fetch\"}",

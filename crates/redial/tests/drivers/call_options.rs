@@ -415,7 +415,7 @@ async fn strategy_may_decide_later_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strategy_error_is_the_text_and_the_last_error_its_source() {
+async fn strategy_error_has_the_last_error_as_source() {
     let policy = free(9);
     let broken = |_: &Request<'_>| Decision::Fail("the oracle is silent".into());
     let operation = || async { Err::<(), _>(std::io::Error::other("busy")) };

@@ -141,7 +141,7 @@ impl redial::parts::Output<u32> for Attempts {
 }
 
 #[tokio::test]
-async fn output_takes_the_report_of_a_success_at_the_first_poll() {
+async fn output_takes_the_report_of_an_immediate_success() {
     let call = redial::retry(|| async { Ok::<u32, ()>(7) }).when(|()| true);
     assert_eq!(call.with_output::<Attempts>().await.ok(), Some((7, 1)));
 }

@@ -242,7 +242,7 @@ impl Sleeper for PanickingClock {
 }
 
 #[test]
-fn panic_that_was_caught_leaves_a_call_that_can_only_be_dropped() {
+fn panic_that_was_caught_leaves_only_dropping_the_call() {
     let policy = ten();
     let mut calls = 0;
     let operation = || {

@@ -1,11 +1,11 @@
-//! Programs as users write them, each in a file of its own: from the connection to a database to a loop on
-//! the core. `docs/cookbook.md` lists them. Servers are real ones on the loopback interface where a client
-//! is involved; the rest runs on virtual time.
+//! Programs as users write them, each in a file of its own: from the connection to a database to a loop with
+//! the delays of a policy. `docs/cookbook.md` lists them. Servers are real ones on the loopback interface
+//! where a client is involved; the rest runs on virtual time.
 #![cfg(feature = "tokio")]
 
 mod blocking;
-mod core_loop;
 mod database;
+mod delays;
 mod errors;
 mod futures;
 mod hedged_read;

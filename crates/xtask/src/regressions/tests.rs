@@ -119,7 +119,7 @@ fn regression_test_must_pass_before_and_fail_after_the_patch() {
 }
 
 #[test]
-fn regression_patch_that_does_not_apply_fails_and_the_others_run() {
+fn regression_patch_that_does_not_apply_fails_alone() {
     let runs = [TestRun::Passed, TestRun::Passed, TestRun::Failed].into();
     let mut tree = Scripted { runs, refused: vec!["a"], ..Scripted::default() };
     let (problems, said) = checked(&["a", "b"], &mut tree);

@@ -41,7 +41,7 @@ pub(super) fn play(scenario: &Scenario, plan: &Plan, core: Actual) -> Live {
                 Some(Service::Kv(operation)) => {
                     kv::play(call, &operation, strategy.clone(), &core).await
                 }
-                Some(Service::Http) => (http::play(call, strategy.clone()).await, Vec::new()),
+                Some(Service::Http) => http::play(call, strategy.clone()).await,
                 // Such scenarios are skipped.
                 None => (ActualCall::default(), Vec::new()),
             }

@@ -45,7 +45,7 @@ fn run_input_is_replayed_to_each_attempt() {
 }
 
 #[test]
-fn run_input_that_was_not_read_is_read_by_the_next_attempt() {
+fn run_unread_input_is_read_by_the_next_attempt() {
     let folder = TestFolder::new();
     let program = then_fails(1, "head -c 3 >/dev/null; [ -e count ] && cat");
     let (code, out, err) = piped(&folder, &["-n", "4"], &program, b"abcdefgh");
@@ -67,7 +67,7 @@ fn run_input_limit_is_exact() {
 }
 
 #[test]
-fn run_open_pipe_does_not_delay_a_command_that_reads_nothing() {
+fn run_open_pipe_does_not_delay_a_command_without_input() {
     let folder = TestFolder::new();
     let mut command = folder.command(&[]);
     let mut child = command.args(["--", "true"]).stdin(Stdio::piped()).spawn().unwrap();

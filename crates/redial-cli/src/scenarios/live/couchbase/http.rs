@@ -1,7 +1,7 @@
 //! Runs a call of an HTTP service: an HTTP client, the response tables and the orchestrator.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty};
@@ -13,8 +13,10 @@ use redial::time::Ns;
 use redial_couchbase::{AttemptError, Orchestrator, RequestOperation, Response, reason};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::time::Instant;
 
-use super::{Step, observed, steps, timeout, unless_dropped};
+use super::{Step, arrivals_differ, observed, steps, timeout, unless_dropped};
+use crate::scenarios::compare::Difference;
 use crate::scenarios::model::Call;
 use crate::scenarios::play::ActualCall;
 
@@ -22,16 +24,26 @@ const PIPE_BYTES: usize = 64 << 10;
 /// The largest request that the scripted server reads.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
 
-/// Runs a call.
-pub(super) async fn play(call: &Call, strategy: impl Strategy + 'static) -> ActualCall {
-    let server = Arc::new(ScriptedServer { steps: steps(call), served: Mutex::new(0) });
+/// Runs a call; the attempts of its log must be the requests that the server received.
+pub(super) async fn play(
+    call: &Call,
+    strategy: impl Strategy + 'static,
+) -> (ActualCall, Vec<Difference>) {
+    let server = Arc::new(ScriptedServer::new(steps(call)));
     let operation = operation(call);
     let orchestrator = Orchestrator::with(strategy);
     let mut log = CallLog::default();
     let request = orchestrator.request(operation, timeout(call)).call_log(&mut log);
-    let start = tokio::time::Instant::now();
+    let start = Instant::now();
     let result = unless_dropped(call, request.run(|_| attempt(&server))).await;
-    observed(result.as_ref(), &log, start.elapsed())
+    let actual = observed(result.as_ref(), &log, start.elapsed());
+    let arrived: Vec<Ns> = server
+        .arrived()
+        .iter()
+        .map(|at| redial::testing::nanoseconds(at.duration_since(start)))
+        .collect();
+    let differences = arrivals_differ(&actual.starts, &arrived).into_iter().collect();
+    (actual, differences)
 }
 
 /// The operation that the call names, or one with its idempotency.
@@ -79,9 +91,19 @@ async fn attempt(server: &Arc<ScriptedServer>) -> Result<(), AttemptError> {
 struct ScriptedServer {
     steps: Vec<(Ns, Step)>,
     served: Mutex<usize>,
+    /// When each request had arrived completely.
+    arrived: Mutex<Vec<Instant>>,
 }
 
 impl ScriptedServer {
+    fn new(steps: Vec<(Ns, Step)>) -> Self {
+        ScriptedServer { steps, served: Mutex::default(), arrived: Mutex::default() }
+    }
+
+    fn arrived(&self) -> MutexGuard<'_, Vec<Instant>> {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A connection, and the service that the next step of the script answers for.
     fn connect(self: &Arc<Self>) -> (&'static str, DuplexStream) {
         let index = {
@@ -97,21 +119,27 @@ impl ScriptedServer {
             Step::Response(Response::Search { .. }) => "search",
             _ => "views",
         };
-        tokio::spawn(async move { serve(server, after, &step).await });
+        let script = self.clone();
+        tokio::spawn(async move { script.serve(server, after, &step).await });
         (service, client)
+    }
+
+    async fn serve(&self, mut stream: DuplexStream, after: Ns, step: &Step) -> io::Result<()> {
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            if request.len() > REQUEST_BYTES_MAX || stream.read_buf(&mut request).await? == 0 {
+                return Ok(());
+            }
+        }
+        self.arrived().push(Instant::now());
+        if after > 0 {
+            tokio::time::sleep(Duration::from_nanos(after)).await;
+        }
+        respond(stream, step).await
     }
 }
 
-async fn serve(mut stream: DuplexStream, after: Ns, step: &Step) -> io::Result<()> {
-    let mut request = Vec::new();
-    while !request.ends_with(b"\r\n\r\n") {
-        if request.len() > REQUEST_BYTES_MAX || stream.read_buf(&mut request).await? == 0 {
-            return Ok(());
-        }
-    }
-    if after > 0 {
-        tokio::time::sleep(Duration::from_nanos(after)).await;
-    }
+async fn respond(mut stream: DuplexStream, step: &Step) -> io::Result<()> {
     let (status, body) = match step {
         Step::Succeed => (200, "{}".to_owned()),
         Step::Response(Response::Query { code, text }) => (200, errors(*code, text)),
@@ -125,7 +153,7 @@ async fn serve(mut stream: DuplexStream, after: Ns, step: &Step) -> io::Result<(
     let response = format!("HTTP/1.1 {status} Scripted\r\ncontent-length: {length}\r\n\r\n{body}");
     stream.write_all(response.as_bytes()).await?;
     // Until the client closes the connection.
-    stream.read_buf(&mut request).await.map(drop)
+    stream.read_buf(&mut Vec::new()).await.map(drop)
 }
 
 fn errors(code: u32, text: &str) -> String {

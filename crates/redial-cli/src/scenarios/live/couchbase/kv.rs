@@ -104,7 +104,8 @@ fn options(
         _ => ms(1),
     };
     let mut breaker = CircuitBreakerOptions::DEFAULT;
-    (breaker.requests_min, breaker.failures_percent) = (1, 100);
+    // One failure opens it, although the requests of the preparation succeeded.
+    (breaker.requests_min, breaker.failures_percent) = (1, 1);
     breaker.open_for = SETTLE + gap;
     let has_breaker = matches!(environment.step(0), Some(Step::Unsent(UnsentState::OpenBreaker)));
     let options = ClientOptions::new([Address::new("node0", 11210)], "default")

@@ -16,7 +16,7 @@ final class Call extends ClientCall.Listener<byte[]> {
   private static final Metadata.Key<String> ATTEMPT = key("x-redial-attempt");
   private static final Metadata.Key<String> PREVIOUS = key("grpc-previous-rpc-attempts");
 
-  record Told(
+  record Spec(
       double at,
       String method,
       String kind,
@@ -43,33 +43,33 @@ final class Call extends ClientCall.Listener<byte[]> {
     this.result = result;
   }
 
-  static CompletableFuture<Result> make(Channel channel, Clock clock, Told told, double giveUp) {
+  static CompletableFuture<Result> make(Channel channel, Clock clock, Spec spec, double giveUp) {
     CompletableFuture<Result> result = new CompletableFuture<>();
     clock.at(
-        told.at(),
+        spec.at(),
         () -> {
-          boolean unary = told.kind().equals("unary");
+          boolean unary = spec.kind().equals("unary");
           MethodType type = unary ? MethodType.UNARY : MethodType.CLIENT_STREAMING;
           CallOptions options = CallOptions.DEFAULT;
-          if (told.deadline() != null) {
-            options = options.withDeadlineAfter(Clock.nanos(told.deadline()), TimeUnit.NANOSECONDS);
+          if (spec.deadline() != null) {
+            options = options.withDeadlineAfter(Clock.nanos(spec.deadline()), TimeUnit.NANOSECONDS);
           }
-          new Call(channel.newCall(Bytes.method(type, told.method().substring(1)), options), clock, result)
-              .start(told, giveUp);
+          new Call(channel.newCall(Bytes.method(type, spec.method().substring(1)), options), clock, result)
+              .start(spec, giveUp);
         });
     return result;
   }
 
-  private void start(Told told, double giveUp) {
+  private void start(Spec spec, double giveUp) {
     Metadata metadata = new Metadata();
-    told.metadata().forEach((name, value) -> metadata.put(key(name), value));
+    spec.metadata().forEach((name, value) -> metadata.put(key(name), value));
     call.start(this, metadata);
     call.request(2);
-    if (told.cancel() != null) {
-      clock.at(began + told.cancel(), () -> call.cancel("cancelled by the application", null));
+    if (spec.cancel() != null) {
+      clock.at(began + spec.cancel(), () -> call.cancel("cancelled by the application", null));
     }
     clock.at(giveUp, this::giveUp);
-    write(told.messages(), 0);
+    write(spec.messages(), 0);
   }
 
   /** Writes what is due, and the rest when it is due. */
@@ -111,10 +111,10 @@ final class Call extends ClientCall.Listener<byte[]> {
     result.complete(new Result(began, ended, status.getCode().name(), text, answeredBy, previous));
   }
 
-  private static String first(Metadata.Key<String> key, Metadata... places) {
-    for (Metadata place : places) {
-      if (place.containsKey(key)) {
-        return place.getAll(key).iterator().next();
+  private static String first(Metadata.Key<String> key, Metadata... sources) {
+    for (Metadata source : sources) {
+      if (source.containsKey(key)) {
+        return source.getAll(key).iterator().next();
       }
     }
     return null;

@@ -27,7 +27,7 @@ final class Client {
   private static final long CONNECT_SECONDS = 5;
 
   record Scenario(
-      JsonElement id, String target, String config, Options options, double give_up, List<Call.Told> calls) {}
+      JsonElement id, String target, String config, Options options, double give_up, List<Call.Spec> calls) {}
 
   record Options(
       Integer attempts_cap,
@@ -43,7 +43,7 @@ final class Client {
     BufferedReader lines = new BufferedReader(new InputStreamReader(input, StandardCharsets.UTF_8));
     for (String line = lines.readLine(); line != null; line = lines.readLine()) {
       Scenario scenario = Peer.JSON.fromJson(line, Scenario.class);
-      Thread play = new Thread(() -> Peer.tell(play(scenario)));
+      Thread play = new Thread(() -> Peer.printLine(play(scenario)));
       play.start();
       plays.add(play);
     }
@@ -67,7 +67,7 @@ final class Client {
       connect(channel);
       Clock clock = new Clock();
       List<CompletableFuture<Call.Result>> calls =
-          scenario.calls().stream().map(told -> Call.make(channel, clock, told, scenario.give_up())).toList();
+          scenario.calls().stream().map(spec -> Call.make(channel, clock, spec, scenario.give_up())).toList();
       result.put("calls", calls.stream().map(CompletableFuture::join).toList());
       return result;
     } finally {

@@ -31,7 +31,7 @@ final class EchoServer {
 
   /** Runs until the input ends. */
   static void serve(InputStream input) throws IOException {
-    Peer.tell(Map.of("port", start().getPort()));
+    Peer.printLine(Map.of("port", start().getPort()));
     input.transferTo(OutputStream.nullOutputStream());
     // Do not wait for delayed handlers.
     Runtime.getRuntime().halt(0);

@@ -19,7 +19,7 @@ final class Peer {
   public static void main(String[] arguments) throws IOException, InterruptedException {
     String mode = Arrays.stream(arguments).findFirst().orElse("");
     if (mode.equals("version") && arguments.length == 1) {
-      tell(Map.of(
+      printLine(Map.of(
           "library", "io.grpc:grpc-netty-shaded",
           "version", ManagedChannel.class.getPackage().getImplementationVersion(),
           "runtime", "Java " + System.getProperty("java.version")));
@@ -34,7 +34,7 @@ final class Peer {
   }
 
   /** Prints one line of the protocol. */
-  static synchronized void tell(Object line) {
+  static synchronized void printLine(Object line) {
     System.out.println(JSON.toJson(line));
     System.out.flush();
   }

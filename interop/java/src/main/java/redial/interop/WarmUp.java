@@ -47,7 +47,7 @@ final class WarmUp {
     }
   }
 
-  private static List<Call.Told> calls() {
+  private static List<Call.Spec> calls() {
     return List.of(
         call("/redial.test.Echo/Unary", "unary", null, null, 0),
         call("/redial.test.Echo/ClientStream", "client-stream", null, null, 5),
@@ -58,11 +58,11 @@ final class WarmUp {
         call("/warm.Hedge/Put", "client-stream", null, null, 5));
   }
 
-  private static Call.Told call(String method, String kind, Double deadline, Double cancel, double last) {
+  private static Call.Spec call(String method, String kind, Double deadline, Double cancel, double last) {
     List<Call.Message> messages =
         last == 0
             ? List.of(new Call.Message(0, 0))
             : List.of(new Call.Message(0, 0), new Call.Message(last, 0));
-    return new Call.Told(0, method, kind, Map.of("x-redial-call", "0"), deadline, cancel, messages);
+    return new Call.Spec(0, method, kind, Map.of("x-redial-call", "0"), deadline, cancel, messages);
   }
 }

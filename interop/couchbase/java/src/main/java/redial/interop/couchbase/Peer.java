@@ -75,7 +75,7 @@ final class Peer {
     Logger.getLogger("com.couchbase").setLevel(Level.SEVERE);
     String mode = Arrays.stream(arguments).findFirst().orElse("");
     if (mode.equals("version") && arguments.length == 1) {
-      tell(Map.of(
+      printLine(Map.of(
           "library", "com.couchbase.client:java-client",
           "version", Cluster.class.getPackage().getImplementationVersion(),
           "runtime", "Java " + System.getProperty("java.version")));
@@ -88,7 +88,7 @@ final class Peer {
   }
 
   /** Prints one line of the protocol. */
-  static void tell(Object line) {
+  static void printLine(Object line) {
     System.out.println(JSON.toJson(line));
     System.out.flush();
   }
@@ -108,7 +108,7 @@ final class Peer {
         Duration.ofSeconds(60),
         WaitUntilReadyOptions.waitUntilReadyOptions().serviceTypes(Set.of(ServiceType.KV)));
     strategy.take();
-    tell(Map.of("ready", true));
+    printLine(Map.of("ready", true));
     Collection documents = bucket.defaultCollection();
     var input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line = input.readLine(); line != null; line = input.readLine()) {
@@ -116,7 +116,7 @@ final class Peer {
       long started = System.nanoTime();
       String outcome = execute(documents, operation);
       double elapsed = (System.nanoTime() - started) / 1e6;
-      tell(new Result(outcome, elapsed, strategy.take()));
+      printLine(new Result(outcome, elapsed, strategy.take()));
     }
     System.exit(0);
   }

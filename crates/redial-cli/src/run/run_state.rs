@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::exit::{Exit, ExitRules, LastBecause, Patterns};
+use super::attempt_end::{Exit, ExitRules, LastBecause, Patterns};
 use super::group::Group;
 use super::output::{Held, NotWritten, Stream};
 use super::process::{Process, Program};
 
 /// A run of a command.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RunState {
     pub(super) program: Program,
     pub(super) rules: ExitRules,
     pub(super) patterns: Patterns,
@@ -42,10 +42,10 @@ impl Drop for Live {
     }
 }
 
-impl Shared {
+impl RunState {
     pub(super) fn new(program: Program, rules: ExitRules, patterns: Patterns) -> Arc<Self> {
         let live = watch::Sender::new(Vec::new());
-        Arc::new(Shared { program, rules, patterns, live, state: Mutex::default() })
+        Arc::new(RunState { program, rules, patterns, live, state: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

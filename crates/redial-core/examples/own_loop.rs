@@ -1,9 +1,13 @@
-//! A hand-written loop on the core, which needs no `std`: for a device, a simulator or another language.
+//! A loop of your own on the core, which needs no `std`: for a device, a simulator or another language.
+//!
+//! The loop owns the clock, the sleep and the operation; `decide` says what follows a failure.
+//!
+//! `cargo run -p redial-core --example own_loop`
 
 use redial_core::throttle::{Bucket, RetryBudget};
 use redial_core::{
     Advice, CallCounters, CallEnvironment, Environment, Failure, NEVER, Ns, Policy, Random, Rules,
-    StopReason, Verdict, decide, ms,
+    StopReason, Verdict, decide, ms, ns,
 };
 
 static POLICY: Policy = Policy::new(Rules { attempts: Some(4), ..Rules::DEFAULT });
@@ -44,33 +48,23 @@ fn run<T, E>(
     }
 }
 
+fn main() {
+    let mut device = Device { now: 0 };
+    let mut answers = [Err("busy"), Err("busy"), Ok(7)].into_iter();
+    let result = run(&mut device, || answers.next().unwrap_or(Err("no more answers")));
+    println!("{result:?} after {} ms", device.now / ns(ms(1)));
+    let result = run(&mut device, || Err::<u32, _>("down"));
+    println!("{result:?} at {} ms", device.now / ns(ms(1)));
+    println!("{} tokens are left", BUDGET.tokens(device.now).unwrap_or_default());
+}
+
 #[test]
-fn program_runs_a_loop_on_the_core() {
+fn own_loop_example_retries_until_success_or_exhaustion() {
     let mut device = Device { now: 0 };
     let mut answers = [Err("busy"), Err("busy"), Ok(7)].into_iter();
     assert_eq!(run(&mut device, || answers.next().unwrap()), Ok(7));
-    assert!(device.now > 0 && device.now < redial_core::ns(ms(300)), "{}", device.now);
+    assert!(device.now > 0 && device.now < ns(ms(300)), "{}", device.now);
     assert_eq!(BUDGET.tokens(device.now).map(|tokens| tokens < 9.0), Some(true));
     let gave_up = run(&mut device, || Err::<(), _>("down"));
     assert_eq!(gave_up, Err(("down", StopReason::AttemptsExhausted)));
-}
-
-/// For a loop that needs the delays alone.
-#[test]
-fn program_uses_the_delays_of_a_policy() {
-    use redial::{Jitter, Policy};
-    static CONNECT: Policy = Policy::exponential(ms(10)).jitter(Jitter::None).attempts(4).build();
-    let mut slept = Vec::new();
-    let mut delays = CONNECT.delays();
-    let mut answers = [Err("refused"), Err("refused"), Ok(7)].into_iter();
-    let connection = loop {
-        match answers.next().unwrap() {
-            Ok(connection) => break Ok(connection),
-            Err(error) => match delays.next() {
-                Some(delay) => slept.push(delay),
-                None => break Err(error),
-            },
-        }
-    };
-    assert_eq!((connection, slept), (Ok(7), vec![ms(10), ms(20)]));
 }

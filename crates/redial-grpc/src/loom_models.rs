@@ -4,7 +4,7 @@
 //! because destructors take locks too.
 //!
 //! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p redial-grpc --release --lib
-//! --no-default-features models`
+//! --no-default-features loom_models`
 
 mod config;
 mod replay_buffer;

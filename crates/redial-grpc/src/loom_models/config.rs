@@ -131,7 +131,7 @@ fn config_concurrent_updates_apply_one_whole_config() {
 
 // A first call checks that its config is still current before it adds its plan to the table.
 #[test]
-fn config_first_call_does_not_leak_its_plan_into_the_next() {
+fn config_first_call_does_not_leak_its_plan() {
     model(|| {
         let shared = shared();
         let call = {

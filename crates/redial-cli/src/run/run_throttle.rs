@@ -8,29 +8,29 @@ use redial::throttle::{Bucket, Cost, Grant, Withdrawal};
 use redial::time::Ns;
 use redial::{FailureKind, Sleeper, Tokio};
 
-use super::shared::Shared;
+use super::run_state::RunState;
 
 /// The budget of the policy behind the end of the previous attempt.
-pub(super) struct Gate {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct RunThrottle {
+    pub(super) run: Arc<RunState>,
     pub(super) budget: Option<Arc<dyn Bucket + Send + Sync>>,
 }
 
-impl Gate {
+impl RunThrottle {
     fn ask(
-        shared: &Shared,
+        run: &RunState,
         budget: Option<&(dyn Bucket + Send + Sync)>,
         cost: Cost,
         now: Ns,
     ) -> Grant {
-        if shared.last().is_some() {
+        if run.last().is_some() {
             return Grant::Refused;
         }
         budget.map_or(Grant::Now(Withdrawal(0)), |budget| budget.withdraw(cost, now))
     }
 }
 
-impl Bucket for Gate {
+impl Bucket for RunThrottle {
     fn call_started(&self) {
         if let Some(budget) = &self.budget {
             budget.call_started();
@@ -49,17 +49,17 @@ impl Bucket for Gate {
 
     fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
         // Only a timeout leaves a process that still has to end.
-        if cost.kind == FailureKind::Timeout && !self.shared.is_idle() {
+        if cost.kind == FailureKind::Timeout && !self.run.is_idle() {
             return Grant::Later;
         }
-        Gate::ask(&self.shared, self.budget.as_deref(), cost, now)
+        RunThrottle::ask(&self.run, self.budget.as_deref(), cost, now)
     }
 
     fn later(&self, cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
-        let (shared, budget) = (self.shared.clone(), self.budget.clone());
+        let (run, budget) = (self.run.clone(), self.budget.clone());
         Box::pin(async move {
-            shared.idle().await;
-            Gate::ask(&shared, budget.as_deref(), cost, Tokio.now())
+            run.idle().await;
+            RunThrottle::ask(&run, budget.as_deref(), cost, Tokio.now())
         })
     }
 

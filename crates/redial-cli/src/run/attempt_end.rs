@@ -8,7 +8,7 @@ use redial::{Directive, Failure, Reason};
 use regex::bytes::Regex;
 
 use super::arguments::Arguments;
-use super::exit_codes::{ExitList, signal_name};
+use super::exit_list::{ExitList, signal_name};
 
 /// The exit code if the command cannot be executed, as shells have it.
 pub(super) const CANNOT_EXECUTE: u8 = 126;

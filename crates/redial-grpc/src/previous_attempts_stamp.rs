@@ -1,5 +1,5 @@
-//! The header `grpc-previous-rpc-attempts` of an attempt: the number of previous attempts, as servers find it in requests and the
-//! application in responses and statuses (decision G30). It is written nowhere else.
+//! Writes the number of previous attempts into the header `grpc-previous-rpc-attempts`: in requests for
+//! servers, in responses and statuses for the application (decision G30).
 
 use http::{HeaderMap, HeaderValue, Response};
 
