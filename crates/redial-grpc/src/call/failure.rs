@@ -177,3 +177,20 @@ pub(super) fn request_body_failed(failure: Failure, attempts: u32) -> CallFailur
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only the deadline ends a call without an outcome. Anything else is a bug, and not the server's status.
+    #[test]
+    fn failure_without_an_outcome_is_internal_unless_the_deadline_passed() {
+        let ended = |stop_reason| ended_without_outcome(stop_reason, 2, None, None);
+        let deadline = ended(StopReason::Deadline);
+        assert_eq!(deadline.code, Code::DeadlineExceeded);
+        assert_eq!(deadline.message, "the deadline passed (2 attempts)");
+        let bug = ended(StopReason::Throttled);
+        assert_eq!((bug.code, bug.attempts), (Code::Internal, 2));
+        assert!(bug.message.ends_with("(a bug in redial-grpc)"), "{}", bug.message);
+    }
+}

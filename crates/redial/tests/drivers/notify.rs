@@ -249,7 +249,11 @@ async fn notify_and_rules_may_come_in_any_order() {
         let mut number = 0;
         move || {
             number += 1;
-            std::future::ready(if number % 2 == 0 { Ok(number) } else { Err(number) })
+            std::future::ready(if u32::is_multiple_of(number, 2) {
+                Ok(number)
+            } else {
+                Err(number)
+            })
         }
     };
     let call = || policy.retry(operation());
@@ -275,7 +279,7 @@ async fn notify_and_rules_may_come_in_any_order() {
     let call = || {
         policy.retry_on(&mut *Box::leak(Box::new(0)), async |number: &mut u32| {
             *number += 1;
-            if *number % 2 == 0 { Ok(*number) } else { Err(*number) }
+            if number.is_multiple_of(2) { Ok(*number) } else { Err(*number) }
         })
     };
     for result in [
