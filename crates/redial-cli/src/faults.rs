@@ -56,7 +56,7 @@ enum Faults {
     /// which it listens. Without a script it passes everything, and prints what passed.
     #[command(after_long_help = proxy::SCRIPT_HELP)]
     Proxy(proxy::ProxyArguments),
-    /// A Couchbase cluster that fails on demand: statuses, closed connections, moved vbuckets.
+    /// A Couchbase cluster that fails on demand: statuses, closed connections, no answers.
     ///
     /// The first line of its output has the addresses of its nodes. It speaks the KV protocol and keeps
     /// documents in memory. This is a test double, not a real server.

@@ -57,6 +57,7 @@
 //! | `about` | a description, ignored by the server |
 //! | `bucket` | the bucket; default `default` |
 //! | `users` | names and passwords; without any, no client has to authenticate |
+//! | `token` | the token that OAUTHBEARER accepts, which is the only mechanism then; default none |
 //! | `mechanisms` | the offered SASL mechanisms; default all |
 //! | `nodes` | the number of nodes, 1 to 16; default 1 |
 //! | `vbuckets` | a power of two up to 1024; default 64 |

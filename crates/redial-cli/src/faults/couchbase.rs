@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redial_faults::couchbase::{RequestOutcome, RequestRecord, Script, Server};
+use redial_faults::couchbase::{Identity, RequestOutcome, RequestRecord, Script, Server};
 
 use super::{Queue, Signals, duration, script, until};
 use crate::scenarios::source::Diagnostic;
@@ -29,6 +29,9 @@ pub(super) struct Arguments {
     /// Play this script. Without one, the bucket "default" serves every request.
     #[arg(long, value_name = "FILE")]
     script: Option<String>,
+    /// Speak TLS with a new certificate for the host, which is written to this file as PEM.
+    #[arg(long, value_name = "FILE")]
+    tls: Option<String>,
     /// Print JSON: one object with the addresses, then one for each request.
     #[arg(long)]
     json: bool,
@@ -55,7 +58,22 @@ pub(super) async fn serve(
 ) -> io::Result<u8> {
     let (queue, mut answered) = Queue::<RequestRecord>::new();
     let lost = queue.lost.clone();
-    let server = Server::new(script).on_request(move |request| queue.push(request.clone()));
+    let mut server = Server::new(script).on_request(move |request| queue.push(request.clone()));
+    if let Some(path) = &arguments.tls {
+        let identity = match Identity::self_signed([arguments.host.as_str()]) {
+            Ok(identity) => identity,
+            Err(error) => {
+                let host = &arguments.host;
+                writeln!(err, "redial: cannot make a certificate for {host}: {error}")?;
+                return Ok(2);
+            }
+        };
+        if let Err(error) = std::fs::write(path, identity.certificate_pem()) {
+            writeln!(err, "redial: cannot write {path}: {error}")?;
+            return Ok(2);
+        }
+        server = server.tls(identity);
+    }
     let signals = Signals::new()?;
     let server = match server.listen_on(&arguments.host, arguments.port).await {
         Ok(server) => server,

@@ -4,15 +4,29 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redial_couchbase::client::{Address, Client, ClientOptions};
 use serde_json::Value;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::temporary::Temporary;
 
 /// Runs the command with a script, and two requests of a client; returns the output.
 fn played(script: &str, arguments: &[&str]) -> Vec<String> {
+    played_with(script, arguments, |options| options.credentials("app", "secret"))
+}
+
+/// The same with further options of the client, once the command listens.
+fn played_with(
+    script: &str,
+    arguments: &[&str],
+    with: impl FnOnce(ClientOptions) -> ClientOptions,
+) -> Vec<String> {
     let file = Temporary::new(script);
     let mut process = Command::new(env!("CARGO_BIN_EXE_redial"))
         .args(["faults", "couchbase", "--for", "60s", "--script", file.path()])
@@ -31,8 +45,8 @@ fn played(script: &str, arguments: &[&str]) -> Vec<String> {
     };
     let (host, port) = addresses[0].rsplit_once(':').unwrap();
     let options = ClientOptions::new([Address::new(host, port.parse().unwrap())], "travel")
-        .credentials("app", "secret")
         .timeout(Duration::from_secs(30));
+    let options = with(options);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let documents = Client::open(options).default_collection();
@@ -93,4 +107,51 @@ fn faults_couchbase_invalid_script_is_reported_with_position() {
         assert_eq!(output.status.code(), Some(2), "{script}: {err}");
         assert!(err.contains(text) && err.contains(file.path()), "{script}: {err}");
     }
+}
+
+#[test]
+fn faults_couchbase_tls_and_token_serve_a_client() {
+    let pem = Temporary::new("");
+    let script = r#"{ "bucket": "travel", "token": "a.b.c" }"#;
+    let with = |options: ClientOptions| {
+        let certificate = CertificateDer::from_pem_file(pem.path()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        options.tls(Arc::new(config)).token("a.b.c")
+    };
+    let lines = played_with(script, &["--requests", "2", "--tls", pem.path()], with);
+    assert!(lines[2].ends_with("status 0x00"), "{lines:?}");
+}
+
+#[test]
+fn faults_couchbase_unwritable_certificate_is_an_error() {
+    let output = Command::new(env!("CARGO_BIN_EXE_redial"))
+        .args(["faults", "couchbase", "--for", "10s", "--tls", "/no/such/folder/ca.pem"])
+        .output()
+        .unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("cannot write /no/such/folder/ca.pem"), "{err}");
+}
+
+#[test]
+fn faults_couchbase_documented_scripts_are_valid() {
+    let page = include_str!("../../../../docs/couchbase.md");
+    let (_, section) = page.split_once("## The scripted server").unwrap();
+    let (_, script) = section.split_once("```json\n").unwrap();
+    let (script, _) = script.split_once("```").unwrap();
+    serde_json::from_str::<redial_faults::couchbase::Script>(script).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_redial"))
+        .args(["faults", "couchbase", "--help"])
+        .output()
+        .unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let start = help.find("{ \"bucket\"").unwrap();
+    let end = help.find("docs/couchbase.md,").unwrap();
+    serde_json::from_str::<redial_faults::couchbase::Script>(&help[start..end]).unwrap();
 }

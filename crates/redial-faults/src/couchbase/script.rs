@@ -17,6 +17,9 @@ pub const SCRIPT_ANSWERS_MAX: usize = 100_000;
 /// The longest time after which an answer comes.
 const AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The mechanism of tokens.
+const OAUTHBEARER: &str = "OAUTHBEARER";
+
 /// The script of a server.
 #[derive(Clone, Debug)]
 pub struct Script {
@@ -78,7 +81,7 @@ impl Script {
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
-        self.mechanisms(["OAUTHBEARER"])
+        self.mechanisms([OAUTHBEARER])
     }
 
     /// The offered SASL mechanisms.
@@ -279,6 +282,7 @@ struct ScriptText {
     bucket: Option<String>,
     #[serde(default)]
     users: BTreeMap<String, String>,
+    token: Option<String>,
     mechanisms: Option<Vec<String>>,
     nodes: Option<usize>,
     vbuckets: Option<usize>,
@@ -306,8 +310,11 @@ impl<'de> Deserialize<'de> for Script {
         let script = Script {
             bucket: text.bucket.unwrap_or(default.bucket),
             users: text.users,
-            token: None,
-            mechanisms: text.mechanisms.unwrap_or(default.mechanisms),
+            mechanisms: text.mechanisms.unwrap_or_else(|| match &text.token {
+                Some(_) => vec![OAUTHBEARER.to_owned()],
+                None => default.mechanisms,
+            }),
+            token: text.token,
             nodes: text.nodes.unwrap_or(default.nodes),
             vbuckets: text.vbuckets.unwrap_or(default.vbuckets),
             replicas: text.replicas,

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use base64::Engine as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
@@ -50,6 +51,16 @@ impl Identity {
     #[must_use]
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
+    }
+
+    /// The certificate as PEM, the text that most programs read.
+    #[must_use]
+    pub fn certificate_pem(&self) -> String {
+        let text = base64::engine::general_purpose::STANDARD.encode(&self.certificate);
+        // Base64 is ASCII.
+        let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
+        let lines = lines.map(|line| format!("{line}\n")).collect::<String>();
+        format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n")
     }
 
     /// The key, for a client that presents the certificate.
