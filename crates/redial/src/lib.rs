@@ -126,12 +126,14 @@
 //! | start another attempt when the first is slow (hedging), to cut tail latency | [`Policy::hedged`]; [`Retry::latency_estimator`] sets its delay from the observed latency |
 //! | compute the delay in code, or stop, after each retryable failure | [`strategy`] |
 //! | log each retried error | [`Retry::notify`] |
-//! | have error texts in `tracing` events, the history and the call log | [`Retry::record_errors`] |
+//! | have error texts in `tracing` events, reports, hooks and the call log | [`Retry::record_errors`] |
+//! | see every event of a call | [`Retry::on_event`] |
 //! | know what a call did | [`Error::report`], [`Retry::with_report`], [`Retry::history`] |
 //! | change attempts, deadline, attempt timeout or throttle for one call | [`Retry::attempts`], [`Retry::deadline`], [`Retry::attempt_timeout`], [`Retry::throttle`], [`Retry::with_budget`] |
 //! | share a retry budget | [`Throttle::budget`] |
 //! | retry or hedge the requests of a tower service | `tower` (feature `tower`) |
 //! | have a retry budget per host or tenant | [`throttle::KeyedBudgets`] |
+//! | run on another executor than tokio | [`Policy::sleeping_on`], [`time::sleep_fn`] |
 //! | retry attempts that time out | [`Builder::retry_timeouts`] |
 //! | reconnect without end | [`Builder::forever`], [`Builder::reset_after`] |
 //! | use the delays in a loop of your own | [`Policy::delays`] |
@@ -223,7 +225,7 @@
 //!
 //! | feature | default | adds |
 //! | --- | --- | --- |
-//! | `tokio` | yes | the tokio timer for delays. Without it, use `.call()` for blocking code, or pass your own timer with [`Retry::sleeping_on`] |
+//! | `tokio` | yes | the tokio timer for delays. Without it, use `.call()` for blocking code, or name your own timer with [`Policy::sleeping_on`] |
 //! | `metrics` | no | counters, histograms and budget gauges for the `metrics` facade (module `metrics`) |
 //! | `serde` | no | policies in JSON, TOML and other formats (module `config`), and call logs as JSON lines |
 //! | `tower` | no | a layer that retries or hedges the requests of a tower service (module `tower`) |
