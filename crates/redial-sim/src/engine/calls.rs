@@ -17,6 +17,7 @@ type Env<'a> = CallEnvironment<BucketRef<'a>, Random>;
 
 impl<'a> Engine<'a> {
     /// Starts a call of a client, or of a server on behalf of a request.
+    #[inline(always)]
     pub(super) fn start_call(&mut self, hop: usize, caller: u32, parent: u32) {
         self.metrics.services[hop].calls += 1;
         let below_retry = parent != NONE && self.requests[parent as usize].is_retry;
@@ -76,7 +77,7 @@ impl<'a> Engine<'a> {
     }
 
     /// The outcome of an attempt.
-    #[inline]
+    #[inline(always)]
     pub(super) fn outcome(&mut self, id: u32, slot: usize, result: RequestResult) {
         let CallState { machine, counters, hop, caller, .. } = self.calls[id as usize];
         let hop = &self.hops[usize::from(hop)];
@@ -278,6 +279,7 @@ impl<'a> Engine<'a> {
         }
     }
 
+    #[inline(always)]
     fn end_call(&mut self, id: u32, reason: StopReason, attempts: u32) {
         let CallState { machine, counters, hop, caller, parent, timer, .. } =
             self.calls[id as usize];

@@ -6,6 +6,12 @@ use slab::Slab;
 use super::state::{CallState, FullCall, Machine, NONE, Request, RequestResult};
 use super::{Engine, Kind, either};
 
+/// A duration times a factor. Apart, since the conversions would otherwise be made for every request.
+#[cold]
+fn multiplied(time: Ns, factor: f64) -> Ns {
+    (time as f64 * factor) as Ns
+}
+
 impl Engine<'_> {
     /// Sends the request of an attempt.
     pub(super) fn send(&mut self, id: u32, start: Start) {
@@ -31,7 +37,10 @@ impl Engine<'_> {
             result: RequestResult::Succeeded,
         }) as u32;
         let delay = state.network_delay(random);
-        *self.request_in(id, start.slot) = request;
+        match start.slot {
+            0 => call.request = request,
+            slot => *Self::hedge_in(&mut self.machines, call, slot) = request,
+        }
         if delay > 0 {
             self.queue.push(self.now.saturating_add(delay), Kind::Deliver.of(request));
         } else {
@@ -78,6 +87,7 @@ impl Engine<'_> {
     }
 
     /// A request reaches its server.
+    #[inline(always)]
     pub(super) fn deliver(&mut self, id: u32) {
         let Request { server, service, .. } = self.requests[id as usize];
         let service = usize::from(service);
@@ -119,6 +129,7 @@ impl Engine<'_> {
         self.respond(id, result);
     }
 
+    #[inline(always)]
     fn start_work(&mut self, id: u32) {
         let Request { server, service, .. } = self.requests[id as usize];
         let state = &self.services[usize::from(service)];
@@ -129,7 +140,7 @@ impl Engine<'_> {
         };
         let mut time = sampler.draw(&mut self.streams.service);
         if state.condition.slow != 1.0 {
-            time = (time as f64 * state.condition.slow) as Ns;
+            time = multiplied(time, state.condition.slow);
         }
         self.queue.push(self.now.saturating_add(time), Kind::Done.of(id));
     }
@@ -203,6 +214,7 @@ impl Engine<'_> {
 
     /// Sends the response. A rejection is always an event, so that it does not arrive while its attempt
     /// starts.
+    #[inline(always)]
     fn respond(&mut self, id: u32, result: RequestResult) {
         let request = &mut self.requests[id as usize];
         request.result = result;
