@@ -75,7 +75,7 @@ impl Held {
     }
 
     /// Adds output. What cannot be held back is passed on; `on_limit` gets the reason before that.
-    fn write(&self, bytes: &[u8], on_limit: impl FnOnce(LastBecause)) -> Result<(), NotWritten> {
+    fn write(&self, bytes: &[u8], on_limit: impl FnOnce(LastBecause)) -> Result<(), OutputError> {
         let mut state = self.lock();
         let stream = match state.passed_on {
             // The attempt may have been given up, and another one may run.
@@ -87,11 +87,11 @@ impl Held {
                 Stream::Out
             }
         };
-        stream.write_all(bytes).map_err(|error| NotWritten { stream, error })
+        stream.write_all(bytes).map_err(|error| OutputError { stream, error })
     }
 
     /// Writes what is held back.
-    pub(super) fn release_to(self, stream: Stream) -> Result<(), NotWritten> {
+    pub(super) fn release_to(self, stream: Stream) -> Result<(), OutputError> {
         let mut state = self.lock();
         if state.passed_on.is_some() { Ok(()) } else { state.pass_on(stream) }
     }
@@ -108,9 +108,9 @@ impl HeldState {
         Ok(())
     }
 
-    fn pass_on(&mut self, stream: Stream) -> Result<(), NotWritten> {
+    fn pass_on(&mut self, stream: Stream) -> Result<(), OutputError> {
         self.passed_on = Some(stream);
-        self.copy_to(stream).map_err(|error| NotWritten { stream, error })
+        self.copy_to(stream).map_err(|error| OutputError { stream, error })
     }
 
     fn copy_to(&mut self, stream: Stream) -> io::Result<()> {
@@ -128,7 +128,7 @@ impl HeldState {
 }
 
 /// Output is lost, or its reader is gone.
-pub(super) struct NotWritten {
+pub(super) struct OutputError {
     pub(super) stream: Stream,
     pub(super) error: io::Error,
 }
@@ -173,10 +173,10 @@ pub(super) fn pump(
 }
 
 impl Sink {
-    fn write(&mut self, bytes: &[u8], run: &RunState) -> Result<(), NotWritten> {
+    fn write(&mut self, bytes: &[u8], run: &RunState) -> Result<(), OutputError> {
         match self {
             Sink::Live(stream) => {
-                stream.write_all(bytes).map_err(|error| NotWritten { stream: *stream, error })
+                stream.write_all(bytes).map_err(|error| OutputError { stream: *stream, error })
             }
             Sink::Held(held) => held.write(bytes, |because| run.set_last(because)),
         }

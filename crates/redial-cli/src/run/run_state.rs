@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::attempt_end::{Exit, ExitRules, LastBecause, Patterns};
 use super::group::Group;
-use super::output::{Held, NotWritten, Stream};
+use super::output::{Held, OutputError, Stream};
 use super::process::{Process, Program};
 
 /// A run of a command.
@@ -101,8 +101,8 @@ impl RunState {
     }
 
     /// Output cannot be written. A reader of standard error that is gone must not end the retries.
-    pub(super) fn not_written(&self, error: &NotWritten) {
-        let NotWritten { stream, error } = error;
+    pub(super) fn not_written(&self, error: &OutputError) {
+        let OutputError { stream, error } = error;
         match (error.kind(), stream) {
             (io::ErrorKind::BrokenPipe, Stream::Out) => self.set_last(LastBecause::OutputClosed),
             (io::ErrorKind::BrokenPipe, Stream::Err) => {}
