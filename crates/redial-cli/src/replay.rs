@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use redial::config::{PolicyConfig, ThrottleConfig};
 use redial::time::duration;
 use redial::{AnyPolicy, CallLog, Event};
 use serde_json::json;
@@ -103,13 +104,16 @@ fn replay(arguments: &Arguments) -> Result<Replayed, String> {
             ));
         }
     };
-    let policy = load(&policy_path)?;
+    let (config, policy) = load(&policy_path)?;
     let Err(mismatch) = log.replay(&policy) else {
         return Ok(Replayed { log, policy: policy_path, difference: None, what_if: None });
     };
     let deadline =
         recorded_deadline(&log, &beside).filter(|_| !arguments.without_recorded_deadline);
-    let what_if = script::play(&log, &policy, arguments.beyond, deadline)?;
+    let mut what_if = script::play(&log, &policy, arguments.beyond, deadline)?;
+    if config.throttle != Some(ThrottleConfig::None) && what_if.asks_throttle() {
+        what_if.assumptions.push("the throttle of the policy was full at the start".to_owned());
+    }
     Ok(Replayed {
         log,
         policy: policy_path,
@@ -118,9 +122,10 @@ fn replay(arguments: &Arguments) -> Result<Replayed, String> {
     })
 }
 
-fn load(path: &Path) -> Result<AnyPolicy, String> {
+fn load(path: &Path) -> Result<(PolicyConfig, AnyPolicy), String> {
     let config = policy_file::open(path)?;
-    config.load().map_err(|error| format!("{}: {error}", path.display()))
+    let policy = config.load().map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok((config, policy))
 }
 
 /// The deadline that the caller gave, and not its policy, as far as that is known.

@@ -22,6 +22,14 @@ pub(super) struct WhatIf {
     pub(super) assumptions: Vec<String>,
 }
 
+impl WhatIf {
+    /// Whether the throttle was asked for an attempt.
+    pub(super) fn asks_throttle(&self) -> bool {
+        let asked = |event: &Event| matches!(event, Event::ThrottleAnswered(_));
+        self.played.call_log().events().iter().any(|(_, event)| asked(event))
+    }
+}
+
 /// The end of a recorded attempt.
 #[derive(Clone, Copy)]
 struct Recorded {
@@ -69,7 +77,8 @@ pub(super) fn play(
     if played.unscripted().is_some() {
         return Err(format!("the call makes more than {ATTEMPTS_MAX} attempts under this policy"));
     }
-    let assumptions = assumptions(&recorded, &played, beyond);
+    let mut assumptions = assumptions(&recorded, &played, beyond);
+    assumptions.extend(rules_used(log, played.call_log(), deadline));
     Ok(WhatIf { played, assumptions })
 }
 
@@ -114,6 +123,23 @@ fn outcome(recorded: &Recorded) -> AttemptOutcome {
 fn usual(recorded: &[Recorded]) -> Duration {
     let last = recorded.iter().rev().find_map(|it| it.outcome);
     last.map_or(Duration::ZERO, |(after, _)| duration(after))
+}
+
+/// The rules that the played call used for draws and the deadline.
+fn rules_used(log: &CallLog, played: &CallLog, deadline: Option<Duration>) -> Vec<String> {
+    let draws = |log: &CallLog| {
+        log.events().iter().filter(|(_, event)| matches!(event, Event::RandomDraw(_))).count()
+    };
+    let mut texts = Vec::new();
+    let recorded = draws(log);
+    if draws(played) > recorded {
+        texts.push(format!("random draws after the {recorded} recorded ones are 0.5"));
+    }
+    if let Some(deadline) = deadline {
+        let deadline = human(redial::time::ns(deadline));
+        texts.push(format!("the recorded deadline of {deadline} still applied"));
+    }
+    texts
 }
 
 fn assumptions(recorded: &[Recorded], played: &Played, beyond: Beyond) -> Vec<String> {

@@ -187,3 +187,30 @@ fn explain_tells_each_attempt_and_the_reason() {
     assert_eq!(report["stop_reason"], "attempts");
     assert_eq!(report["sentences"][0], "The call was idempotent and had no deadline.");
 }
+
+#[test]
+fn replay_states_draws_throttle_and_deadline_it_used() {
+    let folder = TestFolder::new();
+    let assumed = |folder: &TestFolder, policy: &str, options: &[&str]| {
+        let report = folder.what_if(policy, options);
+        let texts = report["assumptions"].as_array().expect("it is a list").clone();
+        texts.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let more = r#"{ "attempts": 5, "backoff": { "constant": "9ms" } , "jitter": "full" }"#;
+    let texts = assumed(&folder, more, &[]);
+    assert!(
+        texts.contains(&"random draws after the 2 recorded ones are 0.5".to_owned()),
+        "{texts:?}"
+    );
+    let full = "the throttle of the policy was full at the start".to_owned();
+    assert!(texts.contains(&full), "{texts:?}");
+    let fewer = r#"{ "attempts": 2, "throttle": "none", "backoff": { "constant": "9ms" } }"#;
+    assert_eq!(assumed(&folder, fewer, &[]), [""; 0]);
+    let policy = policy();
+    let script = Script::new(&policy, [testing::fails().after(ms(10)); 3]).deadline(ms(5000));
+    let played = Play::new().draws([0.25, 0.75]).call(script).run();
+    folder.write("log.jsonl", &played[0].call_log().to_json_lines());
+    let applied = "the recorded deadline of 5.00 s still applied".to_owned();
+    assert_eq!(assumed(&folder, fewer, &[]), [applied]);
+    assert_eq!(assumed(&folder, fewer, &["--without-recorded-deadline"]), [""; 0]);
+}
