@@ -148,6 +148,9 @@ onPage('a mistake is underlined, the last valid picture stays, and a fix replace
   const selected = await editorOf(page).evaluate((it) => it.value.slice(it.selectionStart, it.selectionEnd));
   assert.equal(selected, '"100ms"');
   await page.screenshot({ path: join(SCREENSHOTS, 'problem-light.png'), fullPage: true });
+  await page.getByText('Dark', { exact: true }).click();
+  await page.screenshot({ path: join(SCREENSHOTS, 'problem-dark.png'), fullPage: true });
+  await page.getByText('Light', { exact: true }).click();
   await edit(page, '"100ms"', '"0.3s"');
   await isReady(page);
   await page.waitForFunction((old) => document.querySelector('#plan-outcome .at-wide svg').innerHTML !== old, before);
