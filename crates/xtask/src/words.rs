@@ -78,7 +78,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings in all tracked files of [`CHECKED`] below `root`, and the exceptions that match nothing.
+/// The findings in all tracked files of the checked kinds below `root`, and the exceptions that match nothing.
 ///
 /// # Errors
 /// Git does not list the files, or one cannot be read.
