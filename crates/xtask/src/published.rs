@@ -1,5 +1,6 @@
 //! The published crates, those in `clients/` included, as `cargo metadata` lists them; whether the order of
-//! publishing in `docs/releasing.md` follows their dependencies; and which public types have one name.
+//! publishing in `docs/releasing.md` follows their dependencies; what their manifests lack; and which public
+//! types have one name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,6 +28,10 @@ pub struct Crate {
     /// The crates of this project that must be published before it. Cargo drops dev-dependencies without
     /// a version from the published manifest, so they are not among these.
     pub dependencies: Vec<String>,
+    /// What crates.io and docs.rs show of a crate, and its manifest does not have.
+    pub lacks: Vec<&'static str>,
+    /// Whether it has an example.
+    pub has_example: bool,
 }
 
 impl Crate {
@@ -85,7 +90,33 @@ fn crate_of(package: &Value) -> Result<Crate, String> {
         name: name.to_owned(),
         folder: Path::new(manifest).parent().unwrap_or(Path::new("")).to_owned(),
         dependencies: required.filter_map(|it| it["name"].as_str()).map(str::to_owned).collect(),
+        lacks: lacks(package),
+        has_example: targets(package).any(|target| is_kind(target, "example")),
     })
+}
+
+/// The keys without which crates.io shows too little of a crate, or docs.rs hides what features add.
+fn lacks(package: &Value) -> Vec<&'static str> {
+    let texts = ["description", "license", "repository", "rust_version", "readme"];
+    let lists = ["keywords", "categories"];
+    let is_text = |key: &&str| package[key].as_str().is_some_and(|text| !text.is_empty());
+    let is_list = |key: &&str| package[key].as_array().is_some_and(|list| !list.is_empty());
+    let texts = texts.into_iter().filter(|key| !is_text(key));
+    let lists = lists.into_iter().filter(|key| !is_list(key));
+    let docs = &package["metadata"]["docs"]["rs"];
+    let has_cfg =
+        docs["rustdoc-args"].as_array().is_some_and(|args| args.contains(&"docsrs".into()));
+    let all_features = (docs["all-features"] != true).then_some("docs.rs: all-features");
+    let cfg = (!has_cfg).then_some("docs.rs: rustdoc-args with --cfg docsrs");
+    texts.chain(lists).chain(all_features).chain(cfg).collect()
+}
+
+fn targets(package: &Value) -> impl Iterator<Item = &Value> {
+    package["targets"].as_array().into_iter().flatten()
+}
+
+fn is_kind(target: &Value, kind: &str) -> bool {
+    target["kind"].as_array().is_some_and(|kinds| kinds.contains(&kind.into()))
 }
 
 /// What is wrong with the order in `page`: a crate that is missing, unknown or named twice, or that is not
@@ -166,7 +197,38 @@ mod tests {
             name: name.to_owned(),
             folder: PathBuf::new(),
             dependencies: dependencies.iter().map(ToString::to_string).collect(),
+            lacks: Vec::new(),
+            has_example: false,
         }
+    }
+
+    #[test]
+    fn published_manifest_that_lacks_something_is_reported() {
+        let complete = serde_json::json!({
+            "description": "text", "license": "MIT", "repository": "url", "rust_version": "1.90",
+            "readme": "README.md", "keywords": ["retry"], "categories": ["asynchronous"],
+            "metadata": { "docs": { "rs": { "all-features": true, "rustdoc-args": ["--cfg", "docsrs"] } } },
+            "targets": [{ "kind": ["lib"] }, { "kind": ["example"] }],
+        });
+        assert_eq!(lacks(&complete), [""; 0]);
+        assert!(targets(&complete).any(|target| is_kind(target, "example")));
+
+        let empty = serde_json::json!({ "keywords": [], "readme": null, "metadata": null });
+        assert_eq!(
+            lacks(&empty),
+            [
+                "description",
+                "license",
+                "repository",
+                "rust_version",
+                "readme",
+                "keywords",
+                "categories",
+                "docs.rs: all-features",
+                "docs.rs: rustdoc-args with --cfg docsrs",
+            ]
+        );
+        assert!(!targets(&empty).any(|target| is_kind(target, "example")));
     }
 
     #[test]
