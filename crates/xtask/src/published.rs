@@ -13,7 +13,7 @@ use crate::{machine, names};
 
 /// The manifests of all workspaces with published crates.
 const MANIFESTS: &[&str] =
-    &["Cargo.toml", "clients/redial-aws/Cargo.toml", "clients/redial-couchbase-sdk/Cargo.toml"];
+    &["./Cargo.toml", "clients/redial-aws/Cargo.toml", "clients/redial-couchbase-sdk/Cargo.toml"];
 
 /// The heading of the list of levels.
 const HEADING: &str = "## Order of publishing";
@@ -58,6 +58,15 @@ pub(crate) fn package_lines(crates: &[Crate]) -> Vec<CommandLine> {
         })
     });
     std::iter::once(workspace).chain(client_lines).collect()
+}
+
+/// Checks the dependencies of every published crate. `deny.toml` applies to the folders below it, too.
+pub(crate) fn deny_lines() -> Vec<CommandLine> {
+    let check = |manifest: &&str| {
+        let line = CommandLine::new("cargo deny --manifest-path").arg(*manifest);
+        ["check", "licenses", "bans", "sources"].into_iter().fold(line, CommandLine::arg)
+    };
+    MANIFESTS.iter().map(check).collect()
 }
 
 /// All published crates below `root`.
@@ -246,6 +255,16 @@ mod tests {
                 "`b` needs `a`, which is not above it",
                 "`c` is missing"
             ]
+        );
+    }
+
+    #[test]
+    fn published_clients_have_their_dependencies_checked() {
+        let lines: Vec<String> = deny_lines().iter().map(ToString::to_string).collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(
+            lines[1],
+            "cargo deny --manifest-path clients/redial-aws/Cargo.toml check licenses bans sources"
         );
     }
 

@@ -21,6 +21,8 @@ pub const BANNED: &[(&str, &str)] = &[
     ("nobody", "say what is missing: \"no caller\", \"no server\", \"unused\""),
     ("whoever", CALLER),
     ("everybody", "name the group: \"all callers\", \"all streams\""),
+    ("anybody", CALLER),
+    ("shall", "\"must\", \"should\", or the present tense"),
     (
         "told",
         "\"receives\", \"is passed\", \"is configured\"; \"distinguished\" for \"told apart\"",
