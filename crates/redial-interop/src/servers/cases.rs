@@ -475,7 +475,8 @@ mod tests {
         assert_eq!(described(answer("aaaaaaaaaa", 1), 100), right);
         assert_eq!(described(answer("aaaaaaaaaa", 1), 20_100), right);
         let other = described(answer("b", 0), 99);
-        let wrong = ", not those that were asked for, and the server received another attempt number";
+        let wrong =
+            ", not those that were asked for, and the server received another attempt number";
         assert_eq!(other, format!("{right}{wrong}, too early"));
         assert_eq!(described(answer("aaaaaaaaaa", 1), 20_101), format!("{right}, too late"));
     }
