@@ -80,7 +80,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings in all tracked files of [`CHECKED`] below `root`, and the exceptions that match nothing.
+/// The findings in all tracked files below `root` that are sources or documents, and the exceptions that match nothing.
 ///
 /// # Errors
 /// Git does not list the files, or one cannot be read.
