@@ -303,7 +303,10 @@ mod tests {
             ]}
         ]}"#;
         let a = Crate { folder: PathBuf::from("/crates/a"), ..sample("a", &["b"]) };
-        assert_eq!(crates_of(metadata).unwrap(), [a]);
+        let read: Vec<Crate> = crates_of(metadata).unwrap();
+        assert!(!read[0].lacks.is_empty());
+        let read: Vec<_> = read.into_iter().map(|it| Crate { lacks: Vec::new(), ..it }).collect();
+        assert_eq!(read, [a]);
         assert!(crates_of("{}").is_err());
     }
 }
