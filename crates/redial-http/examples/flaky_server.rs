@@ -35,7 +35,7 @@ async fn run() -> Result<String, Box<dyn std::error::Error>> {
     println!("GET: {}", response.status());
     if let Some(report) = response.extensions().get::<Report>() {
         for attempt in &report.history {
-            println!("  attempt {}: {:?}", attempt.attempt, attempt.end);
+            println!("  attempt {} {}", attempt.attempt, attempt.end);
         }
     }
 

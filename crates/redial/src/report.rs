@@ -82,7 +82,15 @@ pub struct AttemptRecord {
     pub error: Option<Box<str>>,
 }
 
-/// How an attempt ended.
+/// How an attempt ended. It prints in the words of a call log:
+///
+/// ```
+/// use redial::{AttemptEnd, Failure, Reason};
+///
+/// let busy = Failure::server().because(Reason::new("503"));
+/// assert_eq!(AttemptEnd::Failed(busy).to_string(), "failed: a server failure (503)");
+/// assert_eq!(AttemptEnd::TimedOut.to_string(), "timed out");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AttemptEnd {
@@ -98,6 +106,19 @@ pub enum AttemptEnd {
     Cancelled,
     /// Still running when the report was made.
     Running,
+}
+
+impl fmt::Display for AttemptEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttemptEnd::Succeeded => f.write_str("succeeded"),
+            AttemptEnd::Fatal => f.write_str("failed, not retryable"),
+            AttemptEnd::Failed(failure) => write!(f, "failed: {failure}"),
+            AttemptEnd::TimedOut => f.write_str("timed out"),
+            AttemptEnd::Cancelled => f.write_str("was cancelled"),
+            AttemptEnd::Running => f.write_str("is still running"),
+        }
+    }
 }
 
 impl Report {
@@ -192,6 +213,28 @@ impl fmt::Display for HumanDuration {
             millis @ 1..1000 => write!(f, "{millis} ms"),
             1000..60_000 => write!(f, "{secs:.1} s"),
             millis => write!(f, "{} min {} s", millis / 60_000, millis / 1000 % 60),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: the end of an attempt reads like a call log after "attempt 1".
+
+    use super::*;
+
+    #[test]
+    fn report_prints_how_each_attempt_ended() {
+        let ends = [
+            (AttemptEnd::Succeeded, "succeeded"),
+            (AttemptEnd::Fatal, "failed, not retryable"),
+            (AttemptEnd::Failed(Failure::throttling()), "failed: throttling"),
+            (AttemptEnd::TimedOut, "timed out"),
+            (AttemptEnd::Cancelled, "was cancelled"),
+            (AttemptEnd::Running, "is still running"),
+        ];
+        for (end, text) in ends {
+            assert_eq!(end.to_string(), text);
         }
     }
 }
