@@ -36,13 +36,20 @@ async fn insert(options: Options) -> Result<(Result<(), Status>, u64), Box<dyn E
     Ok((result, server.counts().streams))
 }
 
+fn described(result: &Result<(), Status>) -> String {
+    match result {
+        Ok(()) => "ok".to_owned(),
+        Err(status) => format!("{:?}: {}", status.code(), status.message()),
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let (result, executed) = insert(Options::DEFAULT).await?;
-    println!("default: {result:?}, executed {executed} times");
+    println!("default: {}, executed {executed} times", described(&result));
     let options = Options::DEFAULT.write_retries(WriteRetries::OnlyIfNotRun);
     let (result, executed) = insert(options).await?;
-    println!("protected: {result:?}, executed {executed} times");
+    println!("protected: {}, executed {executed} times", described(&result));
     Ok(())
 }
 

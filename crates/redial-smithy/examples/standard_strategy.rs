@@ -76,7 +76,7 @@ async fn main() -> Result<(), redial::PolicyError> {
             Ok(object) => println!("{key}: {object}"),
             Err(error) => println!("{key}: {error}"),
         }
-        println!("  tokens left: {:?}", policy.tokens(0));
+        println!("  tokens left: {}", policy.tokens(0).unwrap_or_default());
     }
     Ok(())
 }
