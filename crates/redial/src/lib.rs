@@ -132,7 +132,7 @@
 //! | have error texts in `tracing` events, reports, hooks and the call log | [`Retry::record_errors`] |
 //! | see every event of a call | [`Retry::on_event`] |
 //! | know what a call did | [`Error::report`], [`Retry::with_report`], [`Retry::history`] |
-//! | change attempts, deadline, attempt timeout or throttle for one call | [`Retry::attempts`], [`Retry::deadline`], [`Retry::attempt_timeout`], [`Retry::throttle`], [`Retry::with_budget`] |
+//! | change name, attempts, deadline, attempt timeout or throttle for one call | [`Retry::name`], [`Retry::attempts`], [`Retry::deadline`], [`Retry::attempt_timeout`], [`Retry::throttle`], [`Retry::with_budget`] |
 //! | share a retry budget | [`Throttle::budget`] |
 //! | retry or hedge the requests of a tower service | `tower` (feature `tower`) |
 //! | have a retry budget per host or tenant | [`throttle::KeyedBudgets`] |

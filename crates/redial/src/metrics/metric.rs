@@ -19,7 +19,7 @@
 ///
 /// The labels:
 /// - `redial.policy` is the name of the policy ([`Policy::name`](crate::Policy::name)), or of the call site of
-///   [`retry`](crate::retry()).
+///   [`retry`](crate::retry()). A call can have another name ([`Retry::name`](crate::Retry::name)).
 /// - `redial.stop_reason` is [`StopReason::name`](crate::StopReason::name): `succeeded`, `attempts`,
 ///   `throttled` and so on. A dropped call has `cancelled`.
 /// - `redial.reason` is the name of the failure's [`Reason`](crate::Reason), or else its kind: `server`,
