@@ -68,6 +68,12 @@
 //! retries, are then ignored, so that one line switches a policy between retries and hedging; `limits`,
 //! `reset_after`, `hint_jitter` and `"forever"` are an error. With `"unlimited"` it makes at most 32 attempts.
 //!
+//! # Likely mistakes
+//!
+//! A first delay above the cap, and attempts that the budget can never pay for, are errors of the builder. A written
+//! policy may have them on purpose: loading it emits a `tracing` event for each ([`trace`](crate::trace)),
+//! [`PolicyConfig::warnings`] returns them, and the command `redial check` shows them in the file.
+//!
 //! # Presets
 //!
 //! A preset supplies what the other keys do not say:
@@ -103,6 +109,7 @@ pub use self::backoff::BackoffConfig;
 pub use self::hint_max::HintMaxConfig;
 use self::policy_fields::PolicyFields;
 pub use self::to_config::NotWritableError;
+pub use self::warnings::PolicyWarning;
 pub use crate::any_policy::AnyPolicy;
 use crate::cost_bucket_options::{BucketOptions, CostOptions};
 use crate::policy::{Hedged, Policy};
@@ -122,6 +129,7 @@ pub mod fields;
 mod limits;
 pub(crate) mod span;
 pub mod stop_reason;
+mod warnings;
 pub(crate) mod when_empty;
 
 /// The configuration of a policy. It is validated when it becomes a [`Policy`] or a [`Hedged`] policy.
@@ -257,6 +265,9 @@ impl PolicyConfig {
     /// The configuration contradicts itself.
     pub fn load(&self) -> Result<AnyPolicy, LoadError> {
         let policy = self.build().map_err(LoadError::PolicyError)?;
+        for warning in self.warnings() {
+            crate::trace::policy_warning(&policy.name, &warning);
+        }
         Ok(match self.hedge {
             None => AnyPolicy::Policy(policy),
             Some(_) => AnyPolicy::Hedged(Hedged(policy)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use redial::config::{
     AnyPolicy, BackoffConfig, HedgeConfig, HintMaxConfig, LoadError, NotWritableError,
-    ThrottleConfig,
+    PolicyWarning, ThrottleConfig,
 };
 use redial::throttle::CostOptions;
 use redial::{
@@ -465,6 +465,37 @@ fn config_preset_supplies_the_absent_keys() {
     let again: PolicyConfig =
         serde_json::from_str(&serde_json::to_string(&config).unwrap()).unwrap();
     assert_eq!(again, config);
+}
+
+/// Exactly what the builder refuses.
+#[test]
+fn config_warnings_begin_where_a_setting_has_no_effect() {
+    let warnings = |text: &str| {
+        let config: PolicyConfig = serde_json::from_str(text).unwrap();
+        config.load().expect("valid");
+        config.warnings().iter().map(PolicyWarning::field).collect::<Vec<_>>()
+    };
+    for (backoff, warned) in [
+        (r#"{ "exponential": { "first": "1s", "factor": 2, "cap": "1s" } }"#, false),
+        (r#"{ "exponential": { "first": "1001ms", "factor": 2, "cap": "1s" } }"#, true),
+        (r#"{ "arithmetic": { "first": "2s", "step": "1s", "cap": "1s" } }"#, true),
+        (r#"{ "exponential": { "first": "60s", "factor": 2 } }"#, false),
+        (r#"{ "constant": "60s" }"#, false),
+    ] {
+        let expected: &[&str] = if warned { &["backoff"] } else { &[] };
+        assert_eq!(warnings(&format!(r#"{{ "backoff": {backoff} }}"#)), expected, "{backoff}");
+    }
+    let hedged = r#""hedge": {}, "backoff": { "fibonacci": { "first": "2s", "cap": "1s" } }"#;
+    assert!(warnings(&format!("{{ {hedged} }}")).is_empty(), "backoff is ignored beside it");
+    for (keys, warned) in [
+        (r#""attempts": 6, "throttle": { "budget": { "reserve": 5 } }"#, false),
+        (r#""attempts": 7, "throttle": { "budget": { "reserve": 5 } }"#, true),
+        (r#""attempts": 7, "throttle": { "budget": { "reserve": 5, "per_second": 1 } }"#, false),
+        (r#""attempts": 100"#, false),
+    ] {
+        let expected: &[&str] = if warned { &["attempts"] } else { &[] };
+        assert_eq!(warnings(&format!("{{ {keys} }}")), expected, "{keys}");
+    }
 }
 
 #[test]
