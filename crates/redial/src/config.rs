@@ -61,8 +61,11 @@
 //! | `throttle` | `"none"`; `{"budget": {"reserve", "ratio", "per_second"}}`; `{"tokens": {"max", "ratio"}}`; `{"cost": {..}}` ([`CostConfig`]) | a retry budget of this policy, which its clones share: reserve 10, ratio 0.1, 1 per second |
 //! | `hedge` | `{"delay": "20ms"}` | none |
 //!
-//! A `budget` has no refill over time unless it has `per_second`. A duration is text like `"250ms"`,
-//! `"1.5s"` or `"1m30s"`.
+//! A `budget` has no refill over time unless it has `per_second`.
+//!
+//! A duration is text: numbers with units, the larger unit first, like `"250ms"`, `"1.5s"`, `"1m30s"` or
+//! `"1h 30m"`. The units are `d`, `h`, `m` or `min`, `s`, `ms`, `us` or `µs`, and `ns`. It is written back as a whole
+//! number of the largest unit that fits: `"90s"` for `"1m30s"`.
 //!
 //! `hedge` makes the policy a hedged one. `backoff`, `jitter` and `late`, which concern the delays between
 //! retries, are then ignored, so that one line switches a policy between retries and hedging; `limits`,
@@ -89,7 +92,8 @@
 //! # Writing
 //!
 //! [`PolicyConfig`] and policies can be written too ([`PolicyConfig::of`]), except for backoff functions,
-//! strategies, throttles other than budgets, and rules of other designs.
+//! strategies, throttles other than budgets, and rules of other designs. A preset is written as the keys that it
+//! supplies.
 
 use std::fmt;
 use std::sync::Arc;

@@ -288,6 +288,11 @@ fn config_format_of_every_preset() {
         let config: PolicyConfig = serde_json::from_str(&json).unwrap();
         assert_eq!(toml::from_str::<PolicyConfig>(&toml).unwrap(), config);
         assert_eq!(config.policy().unwrap().rules(), preset.policy().unwrap().rules());
+        // It is written as the keys that it supplies.
+        let written = serde_json::to_string(&config).unwrap();
+        assert!(!written.contains("preset"), "{written}");
+        assert_eq!(serde_json::from_str::<PolicyConfig>(&written).unwrap(), config);
+        assert_eq!(toml::from_str::<PolicyConfig>(&toml::to_string(&config).unwrap()), Ok(config));
     }
 }
 
