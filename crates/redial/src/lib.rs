@@ -210,6 +210,7 @@
 //! | `match` arms have incompatible types, `bool` and `Option<Failure>`, in `when` | all arms return `Option<Failure>`, `None` for an error that is not retried. Do not use `is_some`: it loses the server's delay |
 //! | `?` couldn't convert the error: `..: Send` or `..: Sync` is not satisfied | the error holds a value that `classify` rejected, and that value is not `Send` or `Sync`: use [`Error::map_value`] |
 //! | `spawn`, `JoinSet`, `join_all`, `FuturesUnordered`, `pin!`, or a function that returns `impl Future`: `Retry<..>` is not a future | only `.await`, `join!`, `select!` and `timeout` convert it: pass `.into_future()` |
+//! | borrowed data escapes outside of method, or `policy` does not live long enough, in `spawn` | the call borrows a policy in a field or a variable: clone the policy (its clones share the budget), and make the call inside `async move { .. }` |
 //! | temporary value dropped while borrowed, in `spawn` or `select!` | the policy is a `const`: make it a `static`, or a `LazyLock<Policy>` for run-time values |
 //! | `BorrowingRetry<..>` is not a future | `retry_on` without classification: end it with `.when(..)` |
 //! | no method `notify` found for opaque type `impl Future` | in `retry_on`, options come before `.when(..)` |
