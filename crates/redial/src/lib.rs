@@ -219,6 +219,8 @@
 //! | the trait `Sleeper` is not implemented for a closure or function | wrap it: [`time::sleep_fn`] |
 //! | no method `call` for `Retry<'_, Chain<{closure}>, ..>`, or it is not a future | the closure of `classify` needs its types: `\|result: &Result<T, E>\| ..` |
 //! | type annotations needed for `&_`, at `when` | the operation does not fix its error type: write `Ok::<_, MyError>(..)`. In a tower layer, annotate the closure: `\|error: &MyError\| ..` |
+//! | the method `oneshot`, `ready` or `call` exists for `RetryService<..>`, but its trait bounds were not satisfied | if the types have `CallWhenToSayWhichErrorsAreRetried`: a tower layer without `.when(..)`. If not: the request is not `Clone`, so add `.clone_request(..)`, or a closure of the layer takes another type than the service's error or response |
+//! | `..: Clone` is not satisfied, required for `RetryLayer<..>` to implement `Layer<..>` | a retry runs on a clone of the service: derive `Clone`, or put a `.buffer(..)` between the layer and the service |
 //! | type mismatch in closure arguments, at `when` or `notify` | the closure takes `&E`, the error that the operation returns; `notify` also takes the `Duration` |
 //! | `E` doesn't implement `std::fmt::Display`, at `record_errors` | the text of the error is recorded: implement `Display`, or use [`Retry::notify`] |
 //! | constant of non-structural type `Reason` in a pattern | compare with `==`: `Some(reason) if reason == LOCKED` |

@@ -60,7 +60,9 @@ use crate::tower::service::RetryService;
 #[derive(Clone, Copy)]
 pub struct RetryLayer<
     P,
-    C = CallWhenToSayWhichErrorsAreRetried,
+    // Without a default, which rustc would leave out: the name of the classifier of a layer without `when` is a
+    // message.
+    C,
     K = Cloned,
     X = NoOptions,
     Z = DefaultSleeper,
@@ -72,7 +74,7 @@ pub struct RetryLayer<
     pub(super) sleeper: Z,
 }
 
-impl<P> RetryLayer<P> {
+impl<P> RetryLayer<P, CallWhenToSayWhichErrorsAreRetried> {
     /// A layer with this policy; a [`Hedged`](crate::Hedged) policy makes it hedge.
     ///
     /// ```
@@ -94,7 +96,7 @@ impl<P> RetryLayer<P> {
     }
 }
 
-impl RetryLayer<Site> {
+impl RetryLayer<Site, CallWhenToSayWhichErrorsAreRetried> {
     /// A layer with the default policy of [`retry`](crate::retry()): 3 attempts, exponential backoff from
     /// 100 ms with full jitter, and the retry budget of the line that calls this function.
     ///
@@ -362,8 +364,10 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
     }
 }
 
+// A service that is not `Clone` is refused here, where the compiler names it, and not where it is called.
 impl<S, P, C, K, X, Z> Layer<S> for RetryLayer<P, C, K, X, Z>
 where
+    S: Clone,
     P: Clone,
     C: Clone,
     K: Clone,
