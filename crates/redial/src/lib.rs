@@ -203,6 +203,7 @@
 //! | implementation of `Send`, `FnOnce` or `AsyncFnMut` is not general enough; one type is more general than the other | the closure of `retry_on` captures a reference: use [`Policy::retry_with_context`] |
 //! | `Result<..>` is not a future, in `retry_on` | a blocking closure can borrow by itself: use [`Policy::retry`] |
 //! | expected `Result<_, E>`, found `Result<_, Error<E>>` | a call returns [`Error`] around the operation's error: use `?` or `map_err` |
+//! | expected `Error<_, NoValue>`, found `Error<_, T>` | a call with `until` or `classify` keeps the last value: the type of its error is `redial::Error<E, T>` |
 //! | `?` couldn't convert the error to `MyError` | implement `From<redial::Error<..>>`: see [`Error`] |
 //! | `?` couldn't convert the error: `std::error::Error` is not satisfied, or `dyn Error + Send + Sync: Sized` is not | the operation's error does not implement it: use `.map_err(redial::Error::boxed)` |
 //! | the method `context` (`with_context`) exists for `Result<.., redial::Error<anyhow::Error>>`, but its trait bounds were not satisfied | the same: `.map_err(redial::Error::boxed)` before `.context(..)` |
@@ -211,6 +212,8 @@
 //! | `?` couldn't convert the error: `..: Send` or `..: Sync` is not satisfied | the error holds a value that `classify` rejected, and that value is not `Send` or `Sync`: use [`Error::map_value`] |
 //! | `spawn`, `JoinSet`, `join_all`, `FuturesUnordered`, `pin!`, or a function that returns `impl Future`: `Retry<..>` is not a future | only `.await`, `join!`, `select!` and `timeout` convert it: pass `.into_future()` |
 //! | borrowed data escapes outside of method, or `policy` does not live long enough, in `spawn` | the call borrows a policy in a field or a variable: clone the policy (its clones share the budget), and make the call inside `async move { .. }` |
+//! | cannot call non-const function in statics | the policy has values that are known at run time: a `LazyLock<Policy>`, or a field that is built once with `.try_build()?` |
+//! | cannot borrow as mutable more than once at a time, at `when` or `notify` | the operation and this closure change the same variable: make it a `Cell`, a `RefCell` or an atomic |
 //! | temporary value dropped while borrowed, in `spawn` or `select!` | the policy is a `const`: make it a `static`, or a `LazyLock<Policy>` for run-time values |
 //! | `BorrowingRetry<..>` is not a future | `retry_on` without classification: end it with `.when(..)` |
 //! | no method `notify` found for opaque type `impl Future` | in `retry_on`, options come before `.when(..)` |
