@@ -551,6 +551,11 @@ fn config_of_a_policy_built_in_code_reads_back_equal() {
     let hedged = Policy::hedged(ms(20)).attempt_timeout(ms(50)).try_build().unwrap();
     let json = serde_json::to_string(&AnyPolicy::Hedged(hedged.clone())).unwrap();
     assert_eq!(serde_json::from_str::<Hedged>(&json).unwrap().rules(), hedged.rules(), "{json}");
+    // Without a timeout too: a call may add one.
+    let text = r#"{ "hedge": { "delay": "5ms" }, "retry_timeouts": false }"#;
+    let stops: Hedged = serde_json::from_str(text).unwrap();
+    let json = serde_json::to_string(&stops).unwrap();
+    assert_eq!(serde_json::from_str::<Hedged>(&json).unwrap().rules(), stops.rules(), "{json}");
 }
 
 fn any_span() -> impl Strategy<Value = Duration> {

@@ -72,8 +72,9 @@ impl PolicyConfig {
             limits: (rules.limits != Limits::NONE).then_some(rules.limits),
             deadline: rules.deadline,
             attempt_timeout: rules.attempt_timeout,
+            // A call may add a timeout, and a hedged policy retries it unless it says otherwise.
             retry_timeouts: rules.attempt_timeout_action == AttemptTimeoutAction::Retry
-                || rules.attempt_timeout.is_none(),
+                || rules.attempt_timeout.is_none() && rules.hedge.is_none(),
             deadline_action: rules.deadline_action,
             hint_max: match rules.hint {
                 HintRule::UpTo(most) if most == Rules::HINT_MAX => None,
