@@ -142,7 +142,7 @@ async fn tracing_give_up_has_policy_and_error() {
 
 #[cfg(feature = "serde")]
 #[test]
-fn tracing_likely_mistakes_of_a_written_policy_are_reported_when_loaded() {
+fn tracing_likely_mistakes_are_reported_when_a_policy_is_loaded() {
     let collector = Collector::new(Level::WARN);
     let _guard = tracing::subscriber::set_default(collector.clone());
     let text = r#"{
