@@ -53,7 +53,7 @@
 //! | `limits` | `{"soft", "hard", "over": "drop" or "truncate", "under": "leave" or "fill", "measure": "delays" or "elapsed"}` | none |
 //! | `deadline` | a duration, for the whole call | none |
 //! | `attempt_timeout` | a duration, for each attempt. Timed-out attempts are retried | none |
-//! | `retry_timeouts` | `false`: an attempt that times out ends the call | `true` |
+//! | `retry_timeouts` | `false`: an attempt that times out ends the call; `true`: it is retried, also after a timeout that only the call sets ([`Retry::attempt_timeout`](crate::Retry::attempt_timeout)) | `true` beside `attempt_timeout` or `hedge` |
 //! | `late` | `"early"`: fail at once when the next attempt could not start before the deadline; `"wait"`: wait for the deadline | `"early"` |
 //! | `hint_max` | the longest delay that is accepted from a server: `"60s"` (a longer one ends the call), `{"clamp": "60s"}` (a longer one is cut), `"unlimited"` | `"60s"` |
 //! | `hint_jitter` | a number from 0 to 1: the share of a server's delay that is added at random | 0 |
@@ -158,9 +158,9 @@ pub struct PolicyConfig {
     pub deadline: Option<Duration>,
     /// The timeout of each attempt.
     pub attempt_timeout: Option<Duration>,
-    /// Whether attempts that exceed the timeout are retried. A written `attempt_timeout` says so by
-    /// itself, unless this key is `false`.
-    pub retry_timeouts: bool,
+    /// Whether attempts that exceed a timeout are retried: that of the policy, or one that a call sets. `None`: they
+    /// are if the configuration has an `attempt_timeout`, which says so by itself, or hedges.
+    pub retry_timeouts: Option<bool>,
     /// Whether the call fails at once or waits for the deadline when the next retry could not start
     /// before it. Written as `late`.
     pub deadline_action: DeadlineAction,
@@ -307,9 +307,9 @@ impl PolicyConfig {
         if self.hedge.is_some() && self.limits.is_some() {
             return Err(PolicyError::HedgeWithLimits);
         }
-        // P13: a written attempt timeout says that timed-out attempts are retried.
-        let retries_timeouts =
-            self.retry_timeouts && (self.hedge.is_some() || self.attempt_timeout.is_some());
+        let retries_timeouts = self
+            .retry_timeouts
+            .unwrap_or(retries_timeouts_by_default(self.attempt_timeout, self.hedge.is_some()));
         let rules = Rules {
             attempts: self.attempts,
             forever: self.forever && self.attempts.is_none(),
@@ -376,6 +376,12 @@ impl CostConfig {
     }
 }
 
+/// P13: a written attempt timeout says that timed-out attempts are retried, and a hedged operation may run more
+/// than once anyway.
+const fn retries_timeouts_by_default(attempt_timeout: Option<Duration>, hedges: bool) -> bool {
+    attempt_timeout.is_some() || hedges
+}
+
 impl Default for PolicyConfig {
     fn default() -> Self {
         let cap = Some(Duration::from_secs(20));
@@ -392,7 +398,7 @@ impl Default for PolicyConfig {
             limits: None,
             deadline: None,
             attempt_timeout: None,
-            retry_timeouts: true,
+            retry_timeouts: None,
             deadline_action: DeadlineAction::FailFast,
             hint_max: None,
             hint_jitter: 0.0,

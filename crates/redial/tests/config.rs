@@ -446,6 +446,9 @@ fn config_attempt_timeout_is_retried_unless_it_says_otherwise() {
     assert_eq!(action(r#""attempt_timeout": "1s""#), AttemptTimeoutAction::Retry);
     let stops = r#""attempt_timeout": "1s", "retry_timeouts": false"#;
     assert_eq!(action(stops), AttemptTimeoutAction::Stop);
+    // For calls that set a timeout.
+    assert_eq!(action(""), AttemptTimeoutAction::Stop);
+    assert_eq!(action(r#""retry_timeouts": true"#), AttemptTimeoutAction::Retry);
 }
 
 #[test]
@@ -534,6 +537,7 @@ fn config_of_a_policy_built_in_code_reads_back_equal() {
     let policies = [
         Policy::exponential(ms(100)).attempt_timeout(s(1)),
         Policy::exponential(ms(100)).attempt_timeout(s(1)).retry_timeouts(),
+        Policy::exponential(ms(100)).retry_timeouts(),
         Policy::fibonacci(ms(100)).forever().reset_after(s(60)).hint_clamp(s(5)),
         Policy::table(&TABLE).hint_unlimited().hint_jitter(0.5).name("table"),
         Policy::constant(ms(1)).hint_max(s(5)).unlimited().deadline(s(5)),
@@ -661,7 +665,7 @@ prop_compose! {
         jitter in proptest::option::of(any_jitter()),
         limits in proptest::option::of(any_limits()),
         deadline in proptest::option::of(any_span()),
-        (attempt_timeout, retry_timeouts) in (proptest::option::of(any_span()), any::<bool>()),
+        (attempt_timeout, retry_timeouts) in (proptest::option::of(any_span()), any::<Option<bool>>()),
         (hint_max, hint_jitter) in (proptest::option::of(any_hint_max()), any_number()),
         reset_after in proptest::option::of(any_span()),
         late in prop_oneof![Just(DeadlineAction::FailFast), Just(DeadlineAction::WaitForDeadline)],
