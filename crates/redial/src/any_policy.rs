@@ -114,8 +114,9 @@ impl AnyPolicy {
 
 impl AnyPolicy {
     /// Retries or hedges the operation: a closure that returns a future of a `Result`. The kind of the
-    /// policy is known only at run time, so blocking calls and the options of retries alone are missing, such
-    /// as [`Retry::not_idempotent`]: match the [`AnyPolicy::Policy`] for them.
+    /// policy is known only at run time, so what only retries can do is missing: blocking calls, options such
+    /// as [`Retry::not_idempotent`], [`Policy::retry_on`] and [`Policy::retry_with_context`]. Match the
+    /// [`AnyPolicy::Policy`] for them.
     ///
     /// ```
     /// use redial::{AnyPolicy, Policy, ms};

@@ -330,6 +330,9 @@ impl Builder<Policy> {
     /// because it was healthy until then. For operations that run until they fail: a connection, a
     /// subscription, a worker.
     ///
+    /// An attempt that its [timeout](Builder::attempt_timeout) cuts off counts as well. So keep `healthy` above that
+    /// timeout if timed-out attempts are retried, or a server that hangs is retried without end.
+    ///
     /// ```
     /// use redial::testing::{fails, play, succeeds};
     /// use redial::{Jitter, Policy, ms, s};

@@ -53,7 +53,7 @@
 //! | `limits` | `{"soft", "hard", "over": "drop" or "truncate", "under": "leave" or "fill", "measure": "delays" or "elapsed"}` | none |
 //! | `deadline` | a duration, for the whole call | none |
 //! | `attempt_timeout` | a duration, for each attempt. Timed-out attempts are retried | none |
-//! | `retry_timeouts` | `false`: an attempt that times out ends the call | `true` |
+//! | `retry_timeouts` | `false`: an attempt that times out ends the call; `true`: it is retried, also after a timeout that only the call sets ([`Retry::attempt_timeout`](crate::Retry::attempt_timeout)) | `true` beside `attempt_timeout` or `hedge` |
 //! | `late` | `"early"`: fail at once when the next attempt could not start before the deadline; `"wait"`: wait for the deadline | `"early"` |
 //! | `hint_max` | the longest delay that is accepted from a server: `"60s"` (a longer one ends the call), `{"clamp": "60s"}` (a longer one is cut), `"unlimited"` | `"60s"` |
 //! | `hint_jitter` | a number from 0 to 1: the share of a server's delay that is added at random | 0 |
@@ -61,12 +61,21 @@
 //! | `throttle` | `"none"`; `{"budget": {"reserve", "ratio", "per_second"}}`; `{"tokens": {"max", "ratio"}}`; `{"cost": {..}}` ([`CostConfig`]) | a retry budget of this policy, which its clones share: reserve 10, ratio 0.1, 1 per second |
 //! | `hedge` | `{"delay": "20ms"}` | none |
 //!
-//! A `budget` has no refill over time unless it has `per_second`. A duration is text like `"250ms"`,
-//! `"1.5s"` or `"1m30s"`.
+//! A `budget` has no refill over time unless it has `per_second`.
+//!
+//! A duration is text: numbers with units, the larger unit first, like `"250ms"`, `"1.5s"`, `"1m30s"` or
+//! `"1h 30m"`. The units are `d`, `h`, `m` or `min`, `s`, `ms`, `us` or `µs`, and `ns`. It is written back as a whole
+//! number of the largest unit that fits: `"90s"` for `"1m30s"`.
 //!
 //! `hedge` makes the policy a hedged one. `backoff`, `jitter` and `late`, which concern the delays between
 //! retries, are then ignored, so that one line switches a policy between retries and hedging; `limits`,
 //! `reset_after`, `hint_jitter` and `"forever"` are an error. With `"unlimited"` it makes at most 32 attempts.
+//!
+//! # Likely mistakes
+//!
+//! A first delay above the cap, and attempts that the budget can never pay for, are errors of the builder. A written
+//! policy may have them on purpose: loading it emits a `tracing` event for each ([`trace`](crate::trace)),
+//! [`PolicyConfig::warnings`] returns them, and the command `redial check` shows them in the file.
 //!
 //! # Presets
 //!
@@ -83,7 +92,8 @@
 //! # Writing
 //!
 //! [`PolicyConfig`] and policies can be written too ([`PolicyConfig::of`]), except for backoff functions,
-//! strategies, throttles other than budgets, and rules of other designs.
+//! strategies, throttles other than budgets, and rules of other designs. A preset is written as the keys that it
+//! supplies.
 
 use std::fmt;
 use std::sync::Arc;
@@ -103,6 +113,7 @@ pub use self::backoff::BackoffConfig;
 pub use self::hint_max::HintMaxConfig;
 use self::policy_fields::PolicyFields;
 pub use self::to_config::NotWritableError;
+pub use self::warnings::PolicyWarning;
 pub use crate::any_policy::AnyPolicy;
 use crate::cost_bucket_options::{BucketOptions, CostOptions};
 use crate::policy::{Hedged, Policy};
@@ -122,6 +133,7 @@ pub mod fields;
 mod limits;
 pub(crate) mod span;
 pub mod stop_reason;
+mod warnings;
 pub(crate) mod when_empty;
 
 /// The configuration of a policy. It is validated when it becomes a [`Policy`] or a [`Hedged`] policy.
@@ -146,9 +158,9 @@ pub struct PolicyConfig {
     pub deadline: Option<Duration>,
     /// The timeout of each attempt.
     pub attempt_timeout: Option<Duration>,
-    /// Whether attempts that exceed the timeout are retried. A written `attempt_timeout` says so by
-    /// itself, unless this key is `false`.
-    pub retry_timeouts: bool,
+    /// Whether attempts that exceed a timeout are retried: that of the policy, or one that a call sets. `None`: they
+    /// are if the configuration has an `attempt_timeout`, which says so by itself, or hedges.
+    pub retry_timeouts: Option<bool>,
     /// Whether the call fails at once or waits for the deadline when the next retry could not start
     /// before it. Written as `late`.
     pub deadline_action: DeadlineAction,
@@ -257,6 +269,9 @@ impl PolicyConfig {
     /// The configuration contradicts itself.
     pub fn load(&self) -> Result<AnyPolicy, LoadError> {
         let policy = self.build().map_err(LoadError::PolicyError)?;
+        for warning in self.warnings() {
+            crate::trace::policy_warning(&policy.name, &warning);
+        }
         Ok(match self.hedge {
             None => AnyPolicy::Policy(policy),
             Some(_) => AnyPolicy::Hedged(Hedged(policy)),
@@ -292,9 +307,9 @@ impl PolicyConfig {
         if self.hedge.is_some() && self.limits.is_some() {
             return Err(PolicyError::HedgeWithLimits);
         }
-        // P13: a written attempt timeout says that timed-out attempts are retried.
-        let retries_timeouts =
-            self.retry_timeouts && (self.hedge.is_some() || self.attempt_timeout.is_some());
+        let retries_timeouts = self
+            .retry_timeouts
+            .unwrap_or(retries_timeouts_by_default(self.attempt_timeout, self.hedge.is_some()));
         let rules = Rules {
             attempts: self.attempts,
             forever: self.forever && self.attempts.is_none(),
@@ -361,6 +376,12 @@ impl CostConfig {
     }
 }
 
+/// P13: a written attempt timeout says that timed-out attempts are retried, and a hedged operation may run more
+/// than once anyway.
+const fn retries_timeouts_by_default(attempt_timeout: Option<Duration>, hedges: bool) -> bool {
+    attempt_timeout.is_some() || hedges
+}
+
 impl Default for PolicyConfig {
     fn default() -> Self {
         let cap = Some(Duration::from_secs(20));
@@ -377,7 +398,7 @@ impl Default for PolicyConfig {
             limits: None,
             deadline: None,
             attempt_timeout: None,
-            retry_timeouts: true,
+            retry_timeouts: None,
             deadline_action: DeadlineAction::FailFast,
             hint_max: None,
             hint_jitter: 0.0,

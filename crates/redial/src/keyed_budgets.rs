@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use redial_core::Ns;
 use redial_core::throttle::RetryBudget;
 
 /// Retry budgets by key, so that one failing host or tenant cannot spend the retries of the others.
@@ -130,6 +131,33 @@ impl<K> KeyedBudgets<K> {
     /// ```
     pub fn refill(&self) {
         self.lock().by_key.values().for_each(|(budget, _)| budget.refill());
+    }
+
+    /// The tokens of each key at this time of the clock that its calls use, with the refill since a retry asked last;
+    /// see [`RetryBudget::tokens_at`]. For a dashboard, or to find the tenant that has spent its retries. It does not
+    /// count as a use of the keys, and it copies all of them while the map is locked.
+    ///
+    /// ```
+    /// use redial::throttle::{KeyedBudgets, RetryBudget};
+    /// use redial::{Policy, Sleeper, Tokio, ms};
+    ///
+    /// static CALL: Policy = Policy::constant(ms(1)).attempts(3).build();
+    /// static TENANTS: KeyedBudgets<String> = KeyedBudgets::like(100, RetryBudget::new(5.0, 0.1));
+    ///
+    /// TENANTS.get("healthy");
+    /// let call = CALL.retry(|| Err::<(), _>("busy")).when(|_| true).with_budget(TENANTS.get("failing"));
+    /// call.call().unwrap_err();
+    /// let tokens = TENANTS.tokens_at(Tokio.now());
+    /// assert_eq!(tokens, [("failing".to_owned(), 3.0), ("healthy".to_owned(), 5.0)]);
+    /// ```
+    #[must_use]
+    pub fn tokens_at(&self, now: Ns) -> Vec<(K, f64)>
+    where
+        K: Clone,
+    {
+        let budgets = self.lock();
+        let by_key = budgets.by_key.iter();
+        by_key.map(|(key, (budget, _))| (key.clone(), budget.tokens_at(now))).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Budgets<K>> {

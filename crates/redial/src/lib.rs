@@ -132,7 +132,7 @@
 //! | have error texts in `tracing` events, reports, hooks and the call log | [`Retry::record_errors`] |
 //! | see every event of a call | [`Retry::on_event`] |
 //! | know what a call did | [`Error::report`], [`Retry::with_report`], [`Retry::history`] |
-//! | change attempts, deadline, attempt timeout or throttle for one call | [`Retry::attempts`], [`Retry::deadline`], [`Retry::attempt_timeout`], [`Retry::throttle`], [`Retry::with_budget`] |
+//! | change name, attempts, deadline, attempt timeout or throttle for one call | [`Retry::name`], [`Retry::attempts`], [`Retry::deadline`], [`Retry::attempt_timeout`], [`Retry::throttle`], [`Retry::with_budget`] |
 //! | share a retry budget | [`Throttle::budget`] |
 //! | retry or hedge the requests of a tower service | `tower` (feature `tower`) |
 //! | have a retry budget per host or tenant | [`throttle::KeyedBudgets`] |
@@ -203,6 +203,7 @@
 //! | implementation of `Send`, `FnOnce` or `AsyncFnMut` is not general enough; one type is more general than the other | the closure of `retry_on` captures a reference: use [`Policy::retry_with_context`] |
 //! | `Result<..>` is not a future, in `retry_on` | a blocking closure can borrow by itself: use [`Policy::retry`] |
 //! | expected `Result<_, E>`, found `Result<_, Error<E>>` | a call returns [`Error`] around the operation's error: use `?` or `map_err` |
+//! | expected `Error<_, NoValue>`, found `Error<_, T>` | a call with `until` or `classify` keeps the last value: the type of its error is `redial::Error<E, T>` |
 //! | `?` couldn't convert the error to `MyError` | implement `From<redial::Error<..>>`: see [`Error`] |
 //! | `?` couldn't convert the error: `std::error::Error` is not satisfied, or `dyn Error + Send + Sync: Sized` is not | the operation's error does not implement it: use `.map_err(redial::Error::boxed)` |
 //! | the method `context` (`with_context`) exists for `Result<.., redial::Error<anyhow::Error>>`, but its trait bounds were not satisfied | the same: `.map_err(redial::Error::boxed)` before `.context(..)` |
@@ -210,6 +211,9 @@
 //! | `match` arms have incompatible types, `bool` and `Option<Failure>`, in `when` | all arms return `Option<Failure>`, `None` for an error that is not retried. Do not use `is_some`: it loses the server's delay |
 //! | `?` couldn't convert the error: `..: Send` or `..: Sync` is not satisfied | the error holds a value that `classify` rejected, and that value is not `Send` or `Sync`: use [`Error::map_value`] |
 //! | `spawn`, `JoinSet`, `join_all`, `FuturesUnordered`, `pin!`, or a function that returns `impl Future`: `Retry<..>` is not a future | only `.await`, `join!`, `select!` and `timeout` convert it: pass `.into_future()` |
+//! | borrowed data escapes outside of method, or `policy` does not live long enough, in `spawn` | the call borrows a policy in a field or a variable: clone the policy (its clones share the budget), and make the call inside `async move { .. }` |
+//! | cannot call non-const function in statics | the policy has values that are known at run time: a `LazyLock<Policy>`, or a field that is built once with `.try_build()?` |
+//! | cannot borrow as mutable more than once at a time, at `when` or `notify` | the operation and this closure change the same variable: make it a `Cell`, a `RefCell` or an atomic |
 //! | temporary value dropped while borrowed, in `spawn` or `select!` | the policy is a `const`: make it a `static`, or a `LazyLock<Policy>` for run-time values |
 //! | `BorrowingRetry<..>` is not a future | `retry_on` without classification: end it with `.when(..)` |
 //! | no method `notify` found for opaque type `impl Future` | in `retry_on`, options come before `.when(..)` |
@@ -218,6 +222,8 @@
 //! | the trait `Sleeper` is not implemented for a closure or function | wrap it: [`time::sleep_fn`] |
 //! | no method `call` for `Retry<'_, Chain<{closure}>, ..>`, or it is not a future | the closure of `classify` needs its types: `\|result: &Result<T, E>\| ..` |
 //! | type annotations needed for `&_`, at `when` | the operation does not fix its error type: write `Ok::<_, MyError>(..)`. In a tower layer, annotate the closure: `\|error: &MyError\| ..` |
+//! | the method `oneshot`, `ready` or `call` exists for `RetryService<..>`, but its trait bounds were not satisfied | if the types have `CallWhenToSayWhichErrorsAreRetried`: a tower layer without `.when(..)`. If not: the request is not `Clone`, so add `.clone_request(..)`, or a closure of the layer takes another type than the service's error or response |
+//! | `..: Clone` is not satisfied, required for `RetryLayer<..>` to implement `Layer<..>` | a retry runs on a clone of the service: derive `Clone`, or put a `.buffer(..)` between the layer and the service |
 //! | type mismatch in closure arguments, at `when` or `notify` | the closure takes `&E`, the error that the operation returns; `notify` also takes the `Duration` |
 //! | `E` doesn't implement `std::fmt::Display`, at `record_errors` | the text of the error is recorded: implement `Display`, or use [`Retry::notify`] |
 //! | constant of non-structural type `Reason` in a pattern | compare with `==`: `Some(reason) if reason == LOCKED` |

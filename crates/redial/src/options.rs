@@ -9,6 +9,7 @@ use redial_core::{AttemptTimeoutAction, Event, LIVE_MAX, LatencyEstimator, Ns, R
 use crate::call_log::CallLog;
 use crate::event_context::EventContext;
 use crate::policy::Policy;
+use crate::policy_name::PolicyName;
 use crate::policy_ref::PolicyRef;
 use crate::strategy::Strategy;
 use crate::throttle::Handle;
@@ -39,6 +40,7 @@ pub(crate) struct Options<'p> {
 /// The parts of the policy that a call replaces.
 #[derive(Default)]
 pub(crate) struct Overrides {
+    pub(crate) name: Option<&'static str>,
     pub(crate) attempts: Option<u32>,
     pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) retry_timeouts: bool,
@@ -54,12 +56,13 @@ impl Overrides {
     ) -> (PolicyRef<'p>, Handle) {
         let changes_rules =
             self.attempts.is_some() || self.attempt_timeout.is_some() || self.retry_timeouts;
-        if !changes_rules && self.throttle.is_none() {
+        if !changes_rules && self.throttle.is_none() && self.name.is_none() {
             return (policy, handle);
         }
         let core = policy.core.clone().changed(|rules| self.change(rules));
         let core = core.expect("these changes of valid rules are valid");
-        let changed = Policy { core, name: policy.call_name(&handle), ..(*policy).clone() };
+        let name = self.name.map_or_else(|| policy.call_name(&handle), PolicyName::new);
+        let changed = Policy { core, name, ..(*policy).clone() };
         (PolicyRef::Shared(Arc::new(changed)), self.throttle.unwrap_or(handle))
     }
 
@@ -99,6 +102,19 @@ macro_rules! call_options {
     ($p:lifetime) => {
         pub(crate) fn options(&mut self) -> &mut crate::options::Options<$p> {
             self.options.get_or_insert_default()
+        }
+
+        /// The name of this call in events, reports, call logs and metrics, in place of the policy's: for calls of
+        /// [`retry`](crate::retry()), and to tell the calls of one policy apart.
+        ///
+        /// ```
+        /// let call = redial::retry(|| Err::<(), _>("busy")).when(|_| false).name("load user");
+        /// let error = call.call().unwrap_err();
+        /// assert_eq!(error.report().policy.to_string(), "load user");
+        /// ```
+        pub fn name(mut self, name: &'static str) -> Self {
+            self.options().overrides.name = Some(name);
+            self
         }
 
         /// The deadline of this call, from its start. The earlier of this and the policy's deadline applies.

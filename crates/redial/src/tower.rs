@@ -72,6 +72,11 @@
 //!   the layer, one permit covers all attempts of a request.
 //! - **Two layers retry the same request.** Attempts multiply: three of three are nine. Retry in one layer,
 //!   or share a budget ([`Throttle::budget`](crate::Throttle::budget)).
+//! - **The service is not `Clone`.** A retry runs on a clone: put a `.buffer(..)` of tower between the layer and
+//!   the service.
+//! - **The method `oneshot`, `ready` or `call` exists, but its trait bounds were not satisfied.** The layer has no
+//!   `.when(..)` (its type then contains `CallWhenToSayWhichErrorsAreRetried`), the request is not `Clone`
+//!   ([`RetryLayer::clone_request`]), or a closure takes another type than the service's error or response.
 //! - **`type annotations needed` for a closure.** The layer does not know the service yet: state the type of
 //!   the argument, as in `|error: &io::Error| ..`.
 //!

@@ -10,6 +10,7 @@
 //! | `throttled` | DEBUG | `policy` |
 //! | `call ended` | DEBUG | `policy`, `why`, `attempt`, `error` |
 //! | `call sites share a retry budget` | WARN | `call_site`; once per process, when a retry finds that the program has more call sites than default budgets ([`CallSite`](crate::throttle::CallSite)) |
+//! | `likely mistake in a policy` | WARN | `policy`, `warning`, `help`; when a written policy is loaded that has a first delay above its cap, or attempts that its budget can never pay for (feature `serde`) |
 //! | `gave up` | WARN | `policy`, `why`, `attempts`, `elapsed_ms` where it is known, `error`, `suppressed`; of a gRPC call also `rpc.method`, `grpc.target` and `rpc.response.status_code`, and `error` is the message of its status |
 //!
 //! `policy` is the [name](crate::Policy::name) of the policy, or the place of a call of
@@ -36,11 +37,15 @@ pub struct Rpc<'a> {
     pub message: Option<&'a str>,
 }
 
+#[cfg(all(feature = "tracing", feature = "serde"))]
+pub(crate) use on::policy_warning;
 #[cfg(feature = "tracing")]
 pub(crate) use on::{budget_is_shared, call_gave_up, record_call};
 #[cfg(feature = "tracing")]
 pub use on::{gave_up, is_enabled, record};
 
+#[cfg(all(not(feature = "tracing"), feature = "serde"))]
+pub(crate) use off::policy_warning;
 #[cfg(not(feature = "tracing"))]
 pub(crate) use off::{budget_is_shared, call_gave_up, record_call};
 #[cfg(not(feature = "tracing"))]
@@ -60,6 +65,10 @@ mod off {
 
     /// Emits, once, that call sites share a budget.
     pub(crate) fn budget_is_shared(_call_site: CallSite) {}
+
+    /// Emits a likely mistake in a written policy that is loaded.
+    #[cfg(feature = "serde")]
+    pub(crate) fn policy_warning(_policy: &PolicyName, _warning: &crate::config::PolicyWarning) {}
 
     /// Whether a subscriber enables the events of each attempt.
     #[must_use]
@@ -110,6 +119,13 @@ mod on {
             let call_site = call_site.location();
             warn!(target: "redial", %call_site, "call sites share a retry budget");
         }
+    }
+
+    /// Emits a likely mistake in a written policy that is loaded.
+    #[cfg(feature = "serde")]
+    pub(crate) fn policy_warning(policy: &PolicyName, warning: &crate::config::PolicyWarning) {
+        let (policy, help) = (display(policy), warning.help());
+        warn!(target: "redial", policy, %warning, help, "likely mistake in a policy");
     }
 
     /// Whether a subscriber enables the events of each attempt.

@@ -4,7 +4,7 @@
 //! part of each message is still there.
 //!
 //! The expected outputs are those with the feature `serde`, for which rustc prints longer paths.
-#![cfg(all(feature = "tokio", feature = "serde"))]
+#![cfg(all(feature = "tokio", feature = "serde", feature = "tower"))]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn compile_fail_cases_fail_and_call_sites_pass() {
 }
 
 /// Our part of the message of each failing case.
-const HELP_TEXTS: [(&str, &str); 15] = [
+const HELP_TEXTS: [(&str, &str); 17] = [
     ("missing_when", "CallWhenToSayWhichErrorsAreRetried"),
     ("zero_attempts", "attempts: 0 would never try; write 1 for a single attempt"),
     (
@@ -58,6 +58,8 @@ const HELP_TEXTS: [(&str, &str); 15] = [
     ),
     ("operation_without_result", "an operation returns a `Result` or a future of one"),
     ("until_without_when", "CallWhenToSayWhichErrorsAreRetried"),
+    ("tower_missing_when", "CallWhenToSayWhichErrorsAreRetried"),
+    ("tower_service_without_clone", "Connection: Clone"),
 ];
 
 #[test]
@@ -92,7 +94,8 @@ fn compile_fail_help_texts_are_visible_at_80_columns() {
         .collect();
     let manifest = format!(
         "[workspace]\n[package]\nname = \"columns\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\
-         [dependencies]\nredial = {{ path = {package:?} }}\n\
+         [dependencies]\nredial = {{ path = {package:?}, features = [\"tower\"] }}\n\
+         tower = {{ version = \"0.5\", features = [\"util\"] }}\n\
          tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n{bins}"
     );
     fs::create_dir_all(&project).expect("a folder");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use redial::config::{
     AnyPolicy, BackoffConfig, HedgeConfig, HintMaxConfig, LoadError, NotWritableError,
-    ThrottleConfig,
+    PolicyWarning, ThrottleConfig,
 };
 use redial::throttle::CostOptions;
 use redial::{
@@ -446,6 +446,9 @@ fn config_attempt_timeout_is_retried_unless_it_says_otherwise() {
     assert_eq!(action(r#""attempt_timeout": "1s""#), AttemptTimeoutAction::Retry);
     let stops = r#""attempt_timeout": "1s", "retry_timeouts": false"#;
     assert_eq!(action(stops), AttemptTimeoutAction::Stop);
+    // For calls that set a timeout.
+    assert_eq!(action(""), AttemptTimeoutAction::Stop);
+    assert_eq!(action(r#""retry_timeouts": true"#), AttemptTimeoutAction::Retry);
 }
 
 #[test]
@@ -465,6 +468,37 @@ fn config_preset_supplies_the_absent_keys() {
     let again: PolicyConfig =
         serde_json::from_str(&serde_json::to_string(&config).unwrap()).unwrap();
     assert_eq!(again, config);
+}
+
+/// Exactly what the builder refuses.
+#[test]
+fn config_warnings_begin_where_a_setting_has_no_effect() {
+    let warnings = |text: &str| {
+        let config: PolicyConfig = serde_json::from_str(text).unwrap();
+        config.load().expect("valid");
+        config.warnings().iter().map(PolicyWarning::field).collect::<Vec<_>>()
+    };
+    for (backoff, warned) in [
+        (r#"{ "exponential": { "first": "1s", "factor": 2, "cap": "1s" } }"#, false),
+        (r#"{ "exponential": { "first": "1001ms", "factor": 2, "cap": "1s" } }"#, true),
+        (r#"{ "arithmetic": { "first": "2s", "step": "1s", "cap": "1s" } }"#, true),
+        (r#"{ "exponential": { "first": "60s", "factor": 2 } }"#, false),
+        (r#"{ "constant": "60s" }"#, false),
+    ] {
+        let expected: &[&str] = if warned { &["backoff"] } else { &[] };
+        assert_eq!(warnings(&format!(r#"{{ "backoff": {backoff} }}"#)), expected, "{backoff}");
+    }
+    let hedged = r#""hedge": {}, "backoff": { "fibonacci": { "first": "2s", "cap": "1s" } }"#;
+    assert!(warnings(&format!("{{ {hedged} }}")).is_empty(), "backoff is ignored beside it");
+    for (keys, warned) in [
+        (r#""attempts": 6, "throttle": { "budget": { "reserve": 5 } }"#, false),
+        (r#""attempts": 7, "throttle": { "budget": { "reserve": 5 } }"#, true),
+        (r#""attempts": 7, "throttle": { "budget": { "reserve": 5, "per_second": 1 } }"#, false),
+        (r#""attempts": 100"#, false),
+    ] {
+        let expected: &[&str] = if warned { &["attempts"] } else { &[] };
+        assert_eq!(warnings(&format!("{{ {keys} }}")), expected, "{keys}");
+    }
 }
 
 #[test]
@@ -503,6 +537,7 @@ fn config_of_a_policy_built_in_code_reads_back_equal() {
     let policies = [
         Policy::exponential(ms(100)).attempt_timeout(s(1)),
         Policy::exponential(ms(100)).attempt_timeout(s(1)).retry_timeouts(),
+        Policy::exponential(ms(100)).retry_timeouts(),
         Policy::fibonacci(ms(100)).forever().reset_after(s(60)).hint_clamp(s(5)),
         Policy::table(&TABLE).hint_unlimited().hint_jitter(0.5).name("table"),
         Policy::constant(ms(1)).hint_max(s(5)).unlimited().deadline(s(5)),
@@ -520,6 +555,11 @@ fn config_of_a_policy_built_in_code_reads_back_equal() {
     let hedged = Policy::hedged(ms(20)).attempt_timeout(ms(50)).try_build().unwrap();
     let json = serde_json::to_string(&AnyPolicy::Hedged(hedged.clone())).unwrap();
     assert_eq!(serde_json::from_str::<Hedged>(&json).unwrap().rules(), hedged.rules(), "{json}");
+    // Without a timeout too: a call may add one.
+    let text = r#"{ "hedge": { "delay": "5ms" }, "retry_timeouts": false }"#;
+    let stops: Hedged = serde_json::from_str(text).unwrap();
+    let json = serde_json::to_string(&stops).unwrap();
+    assert_eq!(serde_json::from_str::<Hedged>(&json).unwrap().rules(), stops.rules(), "{json}");
 }
 
 fn any_span() -> impl Strategy<Value = Duration> {
@@ -625,7 +665,7 @@ prop_compose! {
         jitter in proptest::option::of(any_jitter()),
         limits in proptest::option::of(any_limits()),
         deadline in proptest::option::of(any_span()),
-        (attempt_timeout, retry_timeouts) in (proptest::option::of(any_span()), any::<bool>()),
+        (attempt_timeout, retry_timeouts) in (proptest::option::of(any_span()), any::<Option<bool>>()),
         (hint_max, hint_jitter) in (proptest::option::of(any_hint_max()), any_number()),
         reset_after in proptest::option::of(any_span()),
         late in prop_oneof![Just(DeadlineAction::FailFast), Just(DeadlineAction::WaitForDeadline)],

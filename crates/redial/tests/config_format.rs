@@ -270,14 +270,17 @@ fn config_format_of_timeouts_that_are_not_retried() {
     assert_format(
         &config(|config| {
             config.attempt_timeout = Some(s(1));
-            config.retry_timeouts = false;
+            config.retry_timeouts = Some(false);
         }),
         r#"{"attempts":3,"backoff":{"constant":"1ms"},"attempt_timeout":"1s","retry_timeouts":false,"late":"early"}"#,
         "attempts = 3\nattempt_timeout = \"1s\"\nretry_timeouts = false\nlate = \"early\"\n\n[backoff]\nconstant = \"1ms\"\n",
     );
-    // `true` is the same as its absence.
-    let text = r#"{"attempt_timeout":"1s","retry_timeouts":true}"#;
-    assert!(serde_json::from_str::<PolicyConfig>(text).unwrap().retry_timeouts);
+    // Without a timeout of the policy, for calls that set one.
+    assert_format(
+        &config(|config| config.retry_timeouts = Some(true)),
+        r#"{"attempts":3,"backoff":{"constant":"1ms"},"retry_timeouts":true,"late":"early"}"#,
+        "attempts = 3\nretry_timeouts = true\nlate = \"early\"\n\n[backoff]\nconstant = \"1ms\"\n",
+    );
 }
 
 #[test]
@@ -288,6 +291,11 @@ fn config_format_of_every_preset() {
         let config: PolicyConfig = serde_json::from_str(&json).unwrap();
         assert_eq!(toml::from_str::<PolicyConfig>(&toml).unwrap(), config);
         assert_eq!(config.policy().unwrap().rules(), preset.policy().unwrap().rules());
+        // It is written as the keys that it supplies.
+        let written = serde_json::to_string(&config).unwrap();
+        assert!(!written.contains("preset"), "{written}");
+        assert_eq!(serde_json::from_str::<PolicyConfig>(&written).unwrap(), config);
+        assert_eq!(toml::from_str::<PolicyConfig>(&toml::to_string(&config).unwrap()), Ok(config));
     }
 }
 

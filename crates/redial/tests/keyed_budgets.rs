@@ -49,6 +49,21 @@ fn keyed_budgets_of_no_keys_keep_one() {
 }
 
 #[test]
+fn keyed_budgets_list_their_tokens_without_using_the_keys() {
+    const SECOND: u64 = 1_000_000_000;
+    let budgets = KeyedBudgets::like(2, RetryBudget::new(5.0, 0.0).per_second(0.5));
+    assert_eq!(budgets.tokens_at(0), []);
+    budgets.get(&"b").withdraw(COST, 10 * SECOND);
+    budgets.get(&"a");
+    // Each key once, in order, with the refill.
+    assert_eq!(budgets.tokens_at(10 * SECOND), [("a", 5.0), ("b", 4.0)]);
+    assert_eq!(budgets.tokens_at(11 * SECOND), [("a", 5.0), ("b", 4.5)]);
+    // `b` is still the key that was used least recently.
+    budgets.get(&"c");
+    assert_eq!(budgets.tokens_at(11 * SECOND), [("a", 5.0), ("c", 5.0)]);
+}
+
+#[test]
 fn keyed_budgets_evicted_budget_stays_with_its_calls() {
     let budgets: KeyedBudgets<&str> = KeyedBudgets::new(1);
     let held = budgets.get(&"a");

@@ -139,3 +139,24 @@ async fn tracing_give_up_has_policy_and_error() {
     assert!(line.starts_with("WARN gave up policy=crates/redial/tests/tracing.rs:"), "{line}");
     assert!(line.contains("attempts") && line.contains("error=connection refused"), "{line}");
 }
+
+#[cfg(feature = "serde")]
+#[test]
+fn tracing_likely_mistakes_are_reported_when_a_policy_is_loaded() {
+    let collector = Collector::new(Level::WARN);
+    let _guard = tracing::subscriber::set_default(collector.clone());
+    let text = r#"{
+        "name": "poll", "attempts": 9, "throttle": { "budget": { "reserve": 5 } },
+        "backoff": { "fibonacci": { "first": "2s", "cap": "1s" } }
+    }"#;
+    let policy: Policy = serde_json::from_str(text).expect("valid");
+    // Writing it does not load it.
+    serde_json::to_string(&policy).expect("it can be written");
+    let expected = [
+        "WARN likely mistake in a policy policy=poll warning=9 attempts, but a full budget pays for 5 retries and \
+         has no refill help=\"add per_second, raise the reserve or lower the attempts\"",
+        "WARN likely mistake in a policy policy=poll warning=the first delay of 2s is above the cap, so every delay \
+         is 1s at most help=\"write a cap above the first delay\"",
+    ];
+    assert_eq!(collector.lines(), expected);
+}

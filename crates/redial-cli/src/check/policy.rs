@@ -6,7 +6,7 @@ use std::ops::Range;
 use jsonc_parser::ast::{ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use redial::PolicyError;
-use redial::config::{BackoffConfig, LoadError, PolicyConfig, ThrottleConfig};
+use redial::config::{LoadError, PolicyConfig, PolicyWarning, ThrottleConfig};
 use redial_sim::file::Format;
 
 use super::json_file::{self, range};
@@ -204,31 +204,13 @@ fn whole(config: &PolicyConfig, range_of: impl Fn(&str) -> Range<usize>) -> Vec<
             "remove the key for the default budget, or write {\"budget\": {\"reserve\": 10}}",
         );
     }
-    if let (Some(attempts), Some(ThrottleConfig::Budget { reserve, per_second, .. })) =
-        (config.attempts, config.throttle)
-        && per_second == 0.0
-        && f64::from(attempts) - 1.0 > reserve
-    {
-        let text = format!(
-            "{attempts} attempts, but a full budget pays for {} retries and has no refill",
-            reserve.floor()
-        );
-        let help = "add per_second, raise the reserve or lower the attempts";
-        warn("attempts-above-reserve", "attempts", text, help);
-    }
-    let (first, cap) = match config.backoff {
-        BackoffConfig::Arithmetic { first, cap, .. }
-        | BackoffConfig::Exponential { first, cap, .. }
-        | BackoffConfig::Fibonacci { first, cap } => (first, cap),
-        BackoffConfig::Constant(_) | BackoffConfig::Table(_) => return findings,
-    };
-    if config.hedge.is_none()
-        && let Some(cap) = cap.filter(|cap| *cap < first)
-    {
-        let text = format!(
-            "the first delay of {first:?} is above the cap, so every delay is {cap:?} at most"
-        );
-        warn("backoff-clamped", "backoff", text, "write a cap above the first delay");
+    for warning in config.warnings() {
+        let rule = match warning {
+            PolicyWarning::FirstDelayAboveCap { .. } => "backoff-clamped",
+            PolicyWarning::AttemptsAboveReserve { .. } => "attempts-above-reserve",
+            _ => "likely-mistake",
+        };
+        warn(rule, warning.field(), warning.to_string(), warning.help());
     }
     findings
 }

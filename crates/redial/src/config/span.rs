@@ -218,6 +218,7 @@ mod tests {
             ("7ns", Duration::from_nanos(7)),
             ("7us", Duration::from_micros(7)),
             ("7µs", Duration::from_micros(7)),
+            ("7μs", Duration::from_micros(7)), // the Greek letter
             ("250ms", ms(250)),
             ("1.5s", ms(1500)),
             ("0.000000001s", Duration::from_nanos(1)),

@@ -6,7 +6,10 @@ use redial_core::throttle::RetryBudget;
 use redial_core::{AttemptTimeoutAction, Backoff, HintRule, Limits, Rules};
 use serde::ser::{Error, Serialize, Serializer};
 
-use super::{BackoffConfig, HedgeConfig, HintMaxConfig, PolicyConfig, ThrottleConfig};
+use super::{
+    BackoffConfig, HedgeConfig, HintMaxConfig, PolicyConfig, ThrottleConfig,
+    retries_timeouts_by_default,
+};
 use crate::any_policy::AnyPolicy;
 use crate::policy::{Hedged, Policy};
 use crate::throttle::Handle;
@@ -72,8 +75,7 @@ impl PolicyConfig {
             limits: (rules.limits != Limits::NONE).then_some(rules.limits),
             deadline: rules.deadline,
             attempt_timeout: rules.attempt_timeout,
-            retry_timeouts: rules.attempt_timeout_action == AttemptTimeoutAction::Retry
-                || rules.attempt_timeout.is_none(),
+            retry_timeouts: retry_timeouts(rules),
             deadline_action: rules.deadline_action,
             hint_max: match rules.hint {
                 HintRule::UpTo(most) if most == Rules::HINT_MAX => None,
@@ -103,6 +105,14 @@ fn comparable(rules: &Rules) -> Rules {
     };
     let forever = rules.never_gives_up();
     Rules { backoff: Rules::DEFAULT.backoff, forever, attempt_timeout_action, ..*rules }
+}
+
+/// Whether timed-out attempts are retried, unless it is the default. It counts without a timeout too: a call may
+/// set one.
+fn retry_timeouts(rules: &Rules) -> Option<bool> {
+    let retries = rules.attempt_timeout_action == AttemptTimeoutAction::Retry;
+    let default = retries_timeouts_by_default(rules.attempt_timeout, rules.hedge.is_some());
+    (retries != default).then_some(retries)
 }
 
 fn backoff(policy: &Policy) -> Result<BackoffConfig, NotWritableError> {

@@ -13,13 +13,27 @@
 /// | `redial.throttle.tokens` | gauge | `{token}` | policy | retries left in the budget or bucket, with its refill until now, set when a call ends |
 ///
 /// A call with a budget in place of that of its policy ([`Retry::with_budget`](crate::Retry::with_budget),
-/// [`KeyedBudgets`](crate::throttle::KeyedBudgets)) sets no gauge, because all keys would share its labels.
+/// [`KeyedBudgets`](crate::throttle::KeyedBudgets)) sets no gauge, because all keys would share its labels. For a gauge
+/// per key, set one of your own from [`KeyedBudgets::tokens_at`](crate::throttle::KeyedBudgets::tokens_at) at the
+/// interval of your dashboard:
+///
+/// ```
+/// use redial::throttle::KeyedBudgets;
+/// use redial::{Sleeper, Tokio};
+///
+/// static TENANTS: KeyedBudgets<String> = KeyedBudgets::new(100);
+///
+/// for (tenant, tokens) in TENANTS.tokens_at(Tokio.now()) {
+///     metrics::gauge!("tenant.retry.tokens", "tenant" => tenant).set(tokens);
+/// }
+/// ```
+///
 /// [`Policy::with_budget`](crate::Policy::with_budget) makes a policy: give each of several a
 /// [name](crate::Policy::with_name) to tell their gauges apart.
 ///
 /// The labels:
 /// - `redial.policy` is the name of the policy ([`Policy::name`](crate::Policy::name)), or of the call site of
-///   [`retry`](crate::retry()).
+///   [`retry`](crate::retry()). A call can have another name ([`Retry::name`](crate::Retry::name)).
 /// - `redial.stop_reason` is [`StopReason::name`](crate::StopReason::name): `succeeded`, `attempts`,
 ///   `throttled` and so on. A dropped call has `cancelled`.
 /// - `redial.reason` is the name of the failure's [`Reason`](crate::Reason), or else its kind: `server`,

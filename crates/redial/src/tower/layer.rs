@@ -9,7 +9,8 @@ use tower_layer::Layer;
 
 use crate::call_log::CallLog;
 use crate::classify::{
-    CallWhenToSayWhichErrorsAreRetried, Chain, ClassifyRule, IntoDirective, Until, When,
+    AddClassify, AddUntil, AddWhen, CallWhenToSayWhichErrorsAreRetried, Chain, ClassifyRule,
+    IntoDirective, When,
 };
 use crate::error_hook::{Hooked, Notify, RecordErrors};
 use crate::event_context::EventContext;
@@ -59,7 +60,9 @@ use crate::tower::service::RetryService;
 #[derive(Clone, Copy)]
 pub struct RetryLayer<
     P,
-    C = CallWhenToSayWhichErrorsAreRetried,
+    // Without a default, which rustc would leave out: the name of the classifier of a layer without `when` is a
+    // message.
+    C,
     K = Cloned,
     X = NoOptions,
     Z = DefaultSleeper,
@@ -71,7 +74,7 @@ pub struct RetryLayer<
     pub(super) sleeper: Z,
 }
 
-impl<P> RetryLayer<P> {
+impl<P> RetryLayer<P, CallWhenToSayWhichErrorsAreRetried> {
     /// A layer with this policy; a [`Hedged`](crate::Hedged) policy makes it hedge.
     ///
     /// ```
@@ -93,7 +96,7 @@ impl<P> RetryLayer<P> {
     }
 }
 
-impl RetryLayer<Site> {
+impl RetryLayer<Site, CallWhenToSayWhichErrorsAreRetried> {
     /// A layer with the default policy of [`retry`](crate::retry()): 3 attempts, exponential backoff from
     /// 100 ms with full jitter, and the retry budget of the line that calls this function.
     ///
@@ -110,7 +113,7 @@ impl RetryLayer<Site> {
     }
 }
 
-impl<P, K, X, Z> RetryLayer<P, CallWhenToSayWhichErrorsAreRetried, K, X, Z> {
+impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
     /// States which errors are retried; see [`Retry::when`](crate::Retry::when). The function is cloned for
     /// each request.
     ///
@@ -131,12 +134,13 @@ impl<P, K, X, Z> RetryLayer<P, CallWhenToSayWhichErrorsAreRetried, K, X, Z> {
     /// # let _ = (layer, HttpError::Refused, HttpError::Busy { retry_after: ms(1) }, HttpError::NotFound);
     /// ```
     #[doc(alias("retry_if", "retryable"))]
-    pub fn when<E, W, F>(self, accepts: F) -> RetryLayer<P, When<F>, K, X, Z>
+    pub fn when<E, W, F>(self, accepts: F) -> RetryLayer<P, C::Added<When<F>>, K, X, Z>
     where
+        C: AddWhen,
         F: FnMut(&E) -> W,
         W: IntoDirective,
     {
-        self.with_classify(|_| When(accepts))
+        self.with_classify(|classify| classify.add(When(accepts)))
     }
 
     /// Retries responses that `accepts` rejects; see [`Retry::until`](crate::Retry::until). It comes before
@@ -152,14 +156,12 @@ impl<P, K, X, Z> RetryLayer<P, CallWhenToSayWhichErrorsAreRetried, K, X, Z> {
     /// let layer = RetryLayer::new(&POLL).until(|job: &Job| job.done).when(|_: &std::io::Error| true);
     /// # let _ = layer;
     /// ```
-    pub fn until<T, F>(
-        self,
-        accepts: F,
-    ) -> RetryLayer<P, Until<F, CallWhenToSayWhichErrorsAreRetried>, K, X, Z>
+    pub fn until<T, F>(self, accepts: F) -> RetryLayer<P, C::Added<F>, K, X, Z>
     where
+        C: AddUntil,
         F: FnMut(&T) -> bool,
     {
-        self.with_classify(|missing| Until(accepts, missing))
+        self.with_classify(|classify| classify.add(accepts))
     }
 
     /// Classifies the whole result, response or error; see [`Retry::classify`](crate::Retry::classify).
@@ -182,50 +184,18 @@ impl<P, K, X, Z> RetryLayer<P, CallWhenToSayWhichErrorsAreRetried, K, X, Z> {
     /// let layer = RetryLayer::new(&GET).classify(by_status);
     /// # let _ = layer;
     /// ```
-    pub fn classify<T, E, J>(self, rules: J) -> RetryLayer<P, Chain<J>, K, X, Z>
+    pub fn classify<T, E, J>(self, rules: J) -> RetryLayer<P, C::Added<Chain<J>>, K, X, Z>
     where
+        C: AddClassify,
         J: ClassifyRule<T, E>,
     {
-        self.with_classify(|_| Chain(rules))
+        self.with_classify(|classify| classify.add(Chain(rules)))
     }
-}
 
-impl<P, K, X, Z, F> RetryLayer<P, Until<F, CallWhenToSayWhichErrorsAreRetried>, K, X, Z> {
-    /// States which errors are retried while waiting for a response that is accepted.
-    pub fn when<E, W, H>(self, accepts: H) -> RetryLayer<P, Until<F, When<H>>, K, X, Z>
-    where
-        H: FnMut(&E) -> W,
-        W: IntoDirective,
-    {
-        self.with_classify(|until| Until(until.0, When(accepts)))
-    }
-}
-
-impl<P, K, X, Z, F> RetryLayer<P, When<F>, K, X, Z> {
-    /// Retries responses that `accepts` rejects.
-    pub fn until<T, H>(self, accepts: H) -> RetryLayer<P, Until<H, When<F>>, K, X, Z>
-    where
-        H: FnMut(&T) -> bool,
-    {
-        self.with_classify(|when| Until(accepts, when))
-    }
-}
-
-impl<P, K, X, Z, H> RetryLayer<P, Hooked<CallWhenToSayWhichErrorsAreRetried, H>, K, X, Z> {
-    /// States which errors are retried. It may come before or after [`notify`](RetryLayer::notify).
-    pub fn when<E, W, F>(self, accepts: F) -> RetryLayer<P, Hooked<When<F>, H>, K, X, Z>
-    where
-        F: FnMut(&E) -> W,
-        W: IntoDirective,
-    {
-        self.with_classify(|hooked| Hooked(When(accepts), hooked.1))
-    }
-}
-
-impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
     /// Calls `notify` each time that an error is retried, with the error and the delay before the next
     /// attempt; see [`Retry::notify`](crate::Retry::notify). It may come before or after
-    /// [`when`](RetryLayer::when), and is cloned for each request.
+    /// [`when`](RetryLayer::when), [`until`](RetryLayer::until) and [`classify`](RetryLayer::classify), and is
+    /// cloned for each request.
     ///
     /// ```
     /// use redial::tower::RetryLayer;
@@ -247,7 +217,8 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
 
     /// Records the text of each error in the `tracing` events, the call log and the report of a request; see
     /// [`Retry::record_errors`](crate::Retry::record_errors). The error of the service must implement
-    /// [`Display`](fmt::Display). It may come before or after [`when`](RetryLayer::when).
+    /// [`Display`](fmt::Display). It may come before or after [`when`](RetryLayer::when),
+    /// [`until`](RetryLayer::until) and [`classify`](RetryLayer::classify).
     ///
     /// ```
     /// use redial::tower::RetryLayer;
@@ -393,8 +364,10 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
     }
 }
 
+// A service that is not `Clone` is refused here, where the compiler names it, and not where it is called.
 impl<S, P, C, K, X, Z> Layer<S> for RetryLayer<P, C, K, X, Z>
 where
+    S: Clone,
     P: Clone,
     C: Clone,
     K: Clone,

@@ -118,7 +118,7 @@ impl IntoPolicy for Site {
 /// use redial::{Policy, ms};
 ///
 /// static FETCH: Policy = Policy::exponential(ms(100)).build();
-/// let layer: RetryLayer<StaticPolicy> = RetryLayer::new(&FETCH);
+/// let layer: RetryLayer<StaticPolicy, _> = RetryLayer::new(&FETCH);
 /// # let _ = layer;
 /// ```
 // A reference in a type of its own: where the compiler forgets lifetimes (a task), `&'static Policy`
@@ -133,7 +133,7 @@ pub struct StaticPolicy(&'static Policy);
 /// use redial::{Hedged, Policy, ms};
 ///
 /// static READ: Hedged = Policy::hedged(ms(20)).build();
-/// let layer: RetryLayer<StaticHedged> = RetryLayer::new(&READ);
+/// let layer: RetryLayer<StaticHedged, _> = RetryLayer::new(&READ);
 /// # let _ = layer;
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +145,7 @@ pub struct StaticHedged(&'static Hedged);
 /// use redial::tower::{RetryLayer, SharedPolicy};
 /// use redial::{Policy, ms};
 ///
-/// let layer: RetryLayer<SharedPolicy> = RetryLayer::new(Policy::exponential(ms(100)).build());
+/// let layer: RetryLayer<SharedPolicy, _> = RetryLayer::new(Policy::exponential(ms(100)).build());
 /// # let _ = layer;
 /// ```
 #[derive(Clone, Debug)]
@@ -157,7 +157,7 @@ pub struct SharedPolicy(Arc<Policy>);
 /// use redial::tower::{RetryLayer, SharedHedged};
 /// use redial::{Policy, ms};
 ///
-/// let layer: RetryLayer<SharedHedged> = RetryLayer::new(Policy::hedged(ms(20)).build());
+/// let layer: RetryLayer<SharedHedged, _> = RetryLayer::new(Policy::hedged(ms(20)).build());
 /// # let _ = layer;
 /// ```
 #[derive(Clone, Debug)]
@@ -172,7 +172,7 @@ pub struct SharedHedged(Arc<Policy>);
 ///
 /// // As `PolicyConfig::load` returns it.
 /// let loaded = AnyPolicy::Policy(Policy::exponential(ms(100)).build());
-/// let layer: RetryLayer<SharedAnyPolicy> = RetryLayer::new(loaded);
+/// let layer: RetryLayer<SharedAnyPolicy, _> = RetryLayer::new(loaded);
 /// # let _ = layer;
 /// ```
 ///

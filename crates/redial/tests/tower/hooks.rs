@@ -6,7 +6,7 @@ use redial::tower::RetryLayer;
 use redial::{CallLog, Policy, Throttle, ms};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::common::{Failed, Scripted, always};
+use crate::common::{Answer, Failed, Scripted, always};
 
 static THRICE: Policy = Policy::constant(ms(10)).attempts(3).throttle(Throttle::none()).build();
 
@@ -95,4 +95,25 @@ async fn tower_notify_and_record_errors_may_come_before_when() {
     let layer = RetryLayer::new(&THRICE).record_errors().when(always);
     let error = layer.layer(Scripted::answers(&[Err(Failed::Busy)])).oneshot(1).await.unwrap_err();
     assert_eq!(error.report().error.as_deref(), Some("busy"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tower_hooks_may_come_before_until_and_classify() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (first, second) = (seen.clone(), seen.clone());
+    let layer = RetryLayer::new(&THRICE)
+        .notify(move |error: &Failed, _| first.lock().unwrap().push(("first", *error)))
+        .notify(move |error: &Failed, _| second.lock().unwrap().push(("second", *error)))
+        .until(|value: &u32| *value > 5)
+        .when(always);
+    let inner = Scripted::answers(&[Ok(1), Err(Failed::Busy), Ok(7)]);
+    assert_eq!(layer.layer(inner).oneshot(1).await.unwrap(), 7);
+    assert_eq!(*seen.lock().unwrap(), [("first", Failed::Busy), ("second", Failed::Busy)]);
+
+    let is_busy = |answer: &Answer| {
+        answer.is_err().then(|| redial::Directive::Retry(redial::Failure::server()))
+    };
+    let layer = RetryLayer::new(&THRICE).record_errors().classify(is_busy);
+    let error = layer.layer(Scripted::answers(&[Err(Failed::Busy)])).oneshot(1).await.unwrap_err();
+    assert_eq!((error.attempts(), error.report().error.as_deref()), (3, Some("busy")));
 }
