@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_runtime_api::box_error::BoxError;
@@ -19,7 +20,7 @@ use aws_smithy_types::config_bag::ConfigBag;
 use redial::strategy::{Decision, Request};
 use redial::testing::draws;
 use redial::throttle::RetryBudget;
-use redial::{Policy, StopReason, Throttle, ms, s};
+use redial::{AttemptEnd, Failure, Policy, StopReason, Throttle, ms, s};
 use redial_aws::{CallOptions, ReportSlot, RetryInterceptor, SetupError, with_retries};
 use redial_smithy::{StandardRetryStrategy, TokenOrder};
 
@@ -203,6 +204,20 @@ async fn client_deadline_of_the_policy_ends_attempt_and_delay() {
     let error = put(&client(service.config(), &policy(ms(60)))).await.unwrap_err();
     assert!(error.contains("TimeoutError") || error.contains("timeout"), "{error}");
     assert!((ms(100)..ms(102)).contains(&began.elapsed()), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_deadline_in_an_attempt_reports_the_failure_before() {
+    let policy = Policy::constant(ms(10)).deadline(ms(100)).throttle(Throttle::none()).build();
+    let service = Scripted::new([Answer::throttled(), Answer::hang()]);
+    let client = client(service.config(), &RetryInterceptor::new(policy).unwrap());
+    let report = ReportSlot::new();
+    let options = CallOptions::new().report(&report);
+    let error = client.list_tables().customize().interceptor(options).send().await.unwrap_err();
+    assert!(matches!(error, SdkError::TimeoutError(_)), "{error:?}");
+    let report = report.take().unwrap();
+    assert_eq!((report.attempts, report.stop_reason), (2, StopReason::Deadline));
+    assert_eq!(report.history[0].end, AttemptEnd::Failed(Failure::throttling()));
 }
 
 #[tokio::test(start_paused = true)]
