@@ -429,6 +429,29 @@ async fn client_operation_override_replaces_the_policy() {
     assert_eq!(service.seen().len(), 4);
 }
 
+#[tokio::test(start_paused = true)]
+async fn client_success_at_once_counts_once_and_for_its_policy() {
+    let (usual, special) = (RetryInterceptor::aws_2026(), RetryInterceptor::aws_2026());
+    let service = Scripted::always(Answer::status(503));
+    let client = client(service.config(), &usual);
+    let list_with = async |retries: &RetryInterceptor| {
+        let config = with_retries!(Config::builder(), retries.clone());
+        client.list_tables().customize().config_override(config).send().await
+    };
+    let tokens = || [&usual, &special].map(|retries| retries.policy().tokens(0).unwrap());
+    client.list_tables().send().await.unwrap_err();
+    list_with(&special).await.unwrap_err();
+    assert_eq!(tokens(), [472.0, 472.0]);
+    service.answer_always(Answer::ok());
+    client.list_tables().send().await.unwrap();
+    assert_eq!(tokens(), [473.0, 472.0]);
+    list_with(&special).await.unwrap();
+    assert_eq!(tokens(), [473.0, 473.0]);
+    // The same one twice is one policy.
+    list_with(&usual).await.unwrap();
+    assert_eq!(tokens(), [474.0, 473.0]);
+}
+
 #[test]
 fn client_policy_charged_after_the_backoff_is_refused() {
     let strategy = StandardRetryStrategy::standard();
