@@ -96,7 +96,7 @@ impl Facts {
         self.clamped(directive)
     }
 
-    /// The same with a hint of at most the maximum of the policy, whoever has given the hint.
+    /// The same with a hint of at most the maximum of the policy, also if the application's function gave it.
     #[inline]
     fn clamped(&self, mut directive: Directive) -> Directive {
         if let Some(most) = self.hint_clamp
