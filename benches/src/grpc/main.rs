@@ -110,10 +110,10 @@ fn client(shape: Shape, variant: &str, calls: u64, address: &str, instructions: 
         .args(["client", shape.name(), variant, &calls.to_string(), address])
         .output()
         .expect("valgrind is installed");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
     let number = if instructions {
-        told.lines().find(|line| line.contains("Collected")).and_then(|line| line.rsplit(' ').next().map(str::to_owned))
+        printed.lines().find(|line| line.contains("Collected")).and_then(|line| line.rsplit(' ').next().map(str::to_owned))
     } else {
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };

@@ -65,7 +65,7 @@
 //! | deadline | the smaller of the policy's and the SDK's `operation_timeout` | the SDK cancels the call, and no delay ends after the deadline |
 //! | attempt timeout | the smaller of the policy's and the SDK's | |
 //! | idempotency | operations are taken as idempotent, as the SDK does | mark the others with [`CallOptions::not_idempotent`] |
-//! | bodies | sent again from their start if they are in memory or a file; a stream gets one attempt | half of a body is never sent as a whole |
+//! | bodies | sent again from their start if they are in memory or a file; a stream gets one attempt | a partial body must never be sent as a complete one |
 //!
 //! # What can go wrong
 //!
@@ -79,7 +79,8 @@
 //!   [`wait`].
 //! - **Attempts multiply.** A retry around an operation whose client retries too: set `RetryConfig::disabled()`
 //!   and install no interceptor.
-//! - **A long-polling call returns at once when the token bucket is empty.** The SDK would wait first.
+//! - **A long-polling operation returns its error at once when the token bucket is empty.** The AWS SDKs' rules of
+//!   2026 wait for the backoff first.
 //!
 //! `decision S6` and the like are entries of [`docs/decisions.md`][decisions].
 //!

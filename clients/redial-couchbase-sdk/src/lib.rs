@@ -46,8 +46,8 @@
 //! The SDK asks a strategy at once after a failure, and reports nothing else. An [`SdkStrategy`] therefore
 //!
 //! - has no deadline, attempt timeout, limits on time or decorrelated jitter: such a policy is refused;
-//! - does not see successes, so they fund no retries; and not that an operation was dropped, so the token of a
-//!   retry that it has allowed stays spent;
+//! - does not see successes, so they do not refill a retry budget, and does not see that an operation was dropped,
+//!   so the token of a retry that it has allowed stays spent;
 //! - is not asked about `NOT_MY_VBUCKET` and outdated collections, which the SDK retries without a limit;
 //! - declines if its strategy answers later.
 //!

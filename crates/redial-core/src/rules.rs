@@ -46,7 +46,7 @@ pub enum Numbering {
     /// By the delays that the backoff made: a server hint does not advance the series.
     #[default]
     Delays,
-    /// By attempts (smithy, Couchbase).
+    /// By attempts (Smithy, Couchbase).
     Attempts,
     /// From the start again after each hint (gRPC, decision G9).
     SinceHint,
@@ -83,7 +83,7 @@ pub enum ChargeAt {
     /// When the retry is decided; a debt is waited for, then the backoff.
     #[default]
     Decision,
-    /// After the backoff (smithy's standard strategy, decision S2).
+    /// After the backoff (Smithy's standard strategy, decision S2).
     AfterBackoff,
 }
 

@@ -1,7 +1,7 @@
 //! Throttles: token buckets and retry budgets that calls share, so that retries cannot overload a
 //! failing server (retry storm).
 //!
-//! There are four kinds: gRPC's [`TokenBucket`], smithy's [`CostBucket`], the success-funded
+//! There are four kinds: gRPC's [`TokenBucket`], Smithy's [`CostBucket`], the success-funded
 //! [`RetryBudget`], and [`Unthrottled`], which grants everything. Applications can implement
 //! [`Bucket`] for their own.
 //!

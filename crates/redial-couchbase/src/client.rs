@@ -1,4 +1,4 @@
-//! A reference client of Couchbase's KV service, in which RFC 49 can be seen whole.
+//! A reference client of Couchbase's KV service (the document store), with all of RFC 49's retry handling.
 //!
 //! ```no_run
 //! use redial_couchbase::client::{Address, Client, ClientOptions};

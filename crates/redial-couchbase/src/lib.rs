@@ -1,5 +1,11 @@
 //! Retry handling of the Couchbase SDKs (SDK RFC 49), without I/O: retry reasons, classification of
-//! responses, retry strategies and the orchestrator.
+//! responses, retry strategies and the orchestrator, which runs a request with a strategy until its timeout.
+//!
+//! Use it in a client of your own for Couchbase, or around one of its HTTP services. The feature `client` has
+//! a reference client of the KV service (the document store). In an application with the official SDK, use
+//! `redial-couchbase-sdk`. The [guide] explains the terms of the RFC and lists all defaults.
+//!
+//! [guide]: https://github.com/redial-rs/redial/blob/main/docs/couchbase.md
 //!
 //! ```
 //! use redial::s;

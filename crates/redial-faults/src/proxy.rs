@@ -41,7 +41,7 @@
 //! ([`Script::refuse`], [`Handle::refuse_connections`]) and not by number.
 //! [`ConnectionFault::reset`] is the fault by number: accepted, then reset.
 //!
-//! # Timing and chance
+//! # Timing and randomness
 //! Delays are on tokio's clock. A fault behind a byte of a response comes some milliseconds after
 //! that byte was written. Rates are drawn from the seed, the number of the rule and the number of
 //! its match: the same seed and the same requests give the same faults.

@@ -16,7 +16,7 @@
 //! # }
 //! ```
 //!
-//! The words are gRPC's. A *subchannel* is one backend address with its connection. The *picker*
+//! The terms are gRPC's. A *subchannel* is one backend address with its connection. The *picker*
 //! chooses a ready subchannel for each attempt.
 //!
 //! - **Load balancing.** `loadBalancingPolicy` of the active config selects `pick_first` or

@@ -3,9 +3,9 @@
 //!
 //! # When to use it
 //!
-//! Use it around an HTTP client whose requests fail for reasons that pass: a connection that was refused or
-//! reset, a server that answers 503, an API that answers 429 with `Retry-After`. The layer knows which
-//! requests may run twice, and limits retries per host, so that they do not make an outage worse.
+//! Use it around an HTTP client for transient failures: a connection that was refused or reset, a server
+//! that answers 503, an API that answers 429 with `Retry-After`. The layer knows which requests may run
+//! twice, and limits retries per host, so that they do not make an outage worse.
 //!
 //! # reqwest
 //!
@@ -62,7 +62,7 @@
 //! | certificates, URLs, redirects, decoding | final | a retry fails in the same way |
 //! | `Retry-After` | the larger of it and the backoff; above 60 s or the deadline the response is returned at once | a server must not hold a caller for hours |
 //! | retry budget | per host: 10 retries, and 1 more per 10 successes and per second; at most 1000 hosts | one failing host cannot start a retry storm, or use up the retries of the others |
-//! | bodies | in memory: replayed. Streams: one attempt, or a new body per attempt with [`RequestOptions::body_factory`] | half a body must never be sent |
+//! | bodies | in memory: replayed. Streams: one attempt, or a new body per attempt with [`RequestOptions::body_factory`] | a partial body must never be sent as a complete one |
 //! | after the last attempt | the last response, whole, with a [`Report`](redial::Report) in its extensions | the caller decides by status as without retries |
 //! | abandoned responses | up to 64 KiB are read, for at most 500 ms; a longer one is dropped before the backoff | the connection can be used again, or is not held |
 //! | deadline, attempt timeout, hedging, attempt header, idempotency keys | none | only the caller knows them |

@@ -1,7 +1,15 @@
-//! The retry interceptor of the Milvus client: status codes outside of an ignore list are retried after
-//! 20, 40 and 80 ms, and each attempt has the full timeout (section M of the decisions).
+//! The retry interceptor of Milvus's Node.js client, for Rust: a failed call is retried after 20, 40 and
+//! 80 ms unless its status code is in [`IGNORED_CODES`], and each attempt has the full timeout.
 //!
-//! [`Interceptor`] runs any async operation whose error implements [`GrpcStatus`].
+//! # When to use it
+//!
+//! Use it with a Milvus client that is built on tonic and should retry as the official client for Node.js
+//! does. [`WriteRetries::OnlyIfNotRun`] departs from that client: it keeps a retried insert from adding
+//! its rows twice.
+//!
+//! - With the feature `tonic` (0.14) or `tonic-0-13`, [`Interceptor`] becomes a tower layer for the client's
+//!   channel: `Interceptor::layer`, `Interceptor::layer_0_13` (module `layer`). The [guide] begins with it.
+//! - Without them, [`Interceptor::call`] runs any async operation whose error implements [`GrpcStatus`]:
 //!
 //! ```
 //! use redial_milvus::{Code, Options, GrpcStatus};
@@ -37,6 +45,21 @@
 //! | list of ignored status codes | [`IGNORED_CODES`], [`classify`] |
 //! | `(retried N times, Mms)` | [`ErrorText::render`] |
 //! | `[Request]`, `[Response]`, `[Retry Delay]`, ... | [`LogLine`], [`LogLineKind`], [`log_lines`] |
+//!
+//! # Features
+//! | feature | default | adds |
+//! | --- | --- | --- |
+//! | `tokio` | yes | the tokio timer for delays; without it, name a sleeper with [`InterceptedCall::sleeping_on`] |
+//! | `tonic` | no | the layer for clients of tonic 0.14, and [`GrpcStatus`] for its status |
+//! | `tonic-0-13` | no | the same for tonic 0.13, which `milvus-sdk-rust` 3.0 uses |
+//! | `layer` | no | the layer for other gRPC clients, with a function that makes their request bodies |
+//! | `serde` | no | the options as JSON, with the names of the Milvus client |
+//! | `tracing` | no | log lines as debug events under the target `redial::milvus` |
+//!
+//! `decision M3` and the like are entries of [`docs/decisions.md`][decisions].
+//!
+//! [guide]: https://github.com/redial-rs/redial/blob/main/docs/milvus.md
+//! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

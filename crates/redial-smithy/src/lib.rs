@@ -1,6 +1,8 @@
 //! Smithy's standard retry strategy, as in the AWS SDKs: three attempts, a token bucket (retry quota)
-//! with a cost per kind of failure, and a classification of errors in a fixed order (section S of the
-//! decisions).
+//! with a cost per kind of failure, and a classification of errors in a fixed order.
+//!
+//! Use it for calls of your own that should be retried as the AWS SDKs do it. To change the retries of an
+//! AWS SDK client, use `redial-aws`.
 //!
 //! ```
 //! use std::io;

@@ -57,7 +57,7 @@ impl<'b> RetryToken<'b> {
         self.permit.call_failed();
     }
 
-    /// The attempt failed with this kind of failure and shall be retried. `now` is in nanoseconds since
+    /// The attempt failed with this kind of failure and is to be retried. `now` is in nanoseconds since
     /// an arbitrary origin, the same for all users of the bucket.
     ///
     /// Returns `None` if the bucket is empty and does not wait; the token then counts as a failure.

@@ -212,7 +212,7 @@ const fn standard_ratio() -> f64 {
 }
 
 /// A cost bucket: the cost of a retry depends on the kind of failure. Absent values are those of
-/// smithy's standard mode (decision S1).
+/// Smithy's standard mode (decision S1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, DeriveSerialize, DeriveDeserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a bucket like {\"capacity\": 500}")]
 pub struct CostConfig {

@@ -3,9 +3,9 @@
 //!
 //! # When to use it
 //!
-//! Use it around a call that can fail for reasons that pass: a connection that was refused, a server
-//! that answered 503, a lock that another client holds. The crate decides whether and when to try
-//! again, and it stops before retries make an outage worse.
+//! Use it around a call with transient failures: a connection that was refused, a server that answered
+//! 503, a lock that another client holds. The crate decides whether and when to try again, and it stops
+//! before retries make an outage worse.
 //!
 //! - An **operation** is a closure that returns a `Result`, or a future of one.
 //! - A **policy** is an immutable value, usually a `static`: attempts, backoff, jitter, deadline and
@@ -22,6 +22,9 @@
 //!   retry mode of the AWS SDKs to your own calls.
 //! - HTTP: `redial-http` is a tower layer for reqwest, hyper and any HTTP service, with `Retry-After`,
 //!   idempotency rules and a retry budget per host.
+//! - Couchbase: `redial-couchbase` implements RFC 49, and `redial-couchbase-sdk` runs policies inside the
+//!   official SDK.
+//! - Milvus: `redial-milvus` is the retry interceptor of its Node.js client as a tower layer.
 //!
 //! If you know another library or system, [`docs/coming-from.md`][coming-from] has the names of its options here.
 //!
@@ -331,7 +334,7 @@ pub mod rules {
 /// Hedging: delays that follow the observed latency.
 ///
 /// A hedged call starts a second attempt when the first one is slow, which cuts tail latency. A fixed
-/// delay is right only for the latencies of the day on which it was chosen. A
+/// delay is wrong as soon as the latency of the operation changes. A
 /// [`LatencyEstimator`](hedging::LatencyEstimator) follows the calls that it observes, and stops hedges
 /// that do not win. See [`Retry::latency_estimator`].
 pub mod hedging {

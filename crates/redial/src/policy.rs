@@ -210,7 +210,7 @@ impl<'p> Sequential<'p> for Site {}
 /// static READ: Hedged = Policy::hedged(ms(20)).attempts(3).build();
 /// ```
 ///
-/// A fixed delay fits the latencies of the day on which it was chosen. With a
+/// A fixed delay is wrong as soon as the latency of the operation changes. With a
 /// [`latency_estimator`](crate::Retry::latency_estimator), the delay follows the observed latency.
 ///
 /// Blocking calls do not compile:

@@ -1,7 +1,7 @@
 //! Ready-made policies, by name and as values.
 //!
 //! A preset has the throttle of its design, or none. It never has the default retry budget (section B of
-//! the decisions), but one can be added. The presets of Couchbase, Milvus and smithy are in their crates.
+//! the decisions), but one can be added. The presets of Couchbase, Milvus and Smithy are in their crates.
 //!
 //! | name | function | attempts | backoff | limits | throttle |
 //! | --- | --- | --- | --- | --- | --- |

@@ -20,8 +20,10 @@
 //! Without a named throttle, a policy from `build` has the budget of the line that builds it, and a policy
 //! from `try_build` or from a file owns one. So build a policy once and keep it: one that is built for each
 //! call with `try_build` has a full budget each time. A policy that retries
-//! [`forever`](crate::Builder::forever) has no budget unless one is named. Share a budget between policies, clients and layers that call the same server:
-//! [`Throttle::budget`]. Give each host or tenant a budget of its own: [`KeyedBudgets`].
+//! [`forever`](crate::Builder::forever) has no budget unless one is named.
+//!
+//! To share a budget between policies, clients and layers that call the same server, use
+//! [`Throttle::budget`]. To give each host or tenant a budget of its own, use [`KeyedBudgets`].
 //!
 //! The default budget also refills with time, one retry per second up to the reserve of 10, so that a
 //! nightly job or a reconnecting client has retries again after a while. The refill is added when a retry

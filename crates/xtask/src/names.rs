@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_belongs_to_the_next_test() {
+    fn names_mark_belongs_to_the_next_test() {
         let source = "
             #[test]
             fn sample_before() {}

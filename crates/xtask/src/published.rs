@@ -1,5 +1,6 @@
 //! The published crates, those in `clients/` included, as `cargo metadata` lists them; whether the order of
-//! publishing in `docs/releasing.md` follows their dependencies; and which public types have one name.
+//! publishing in `docs/releasing.md` follows their dependencies; what their manifests lack; and which public
+//! types have one name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,7 +13,7 @@ use crate::{machine, names};
 
 /// The manifests of all workspaces with published crates.
 const MANIFESTS: &[&str] =
-    &["Cargo.toml", "clients/redial-aws/Cargo.toml", "clients/redial-couchbase-sdk/Cargo.toml"];
+    &["./Cargo.toml", "clients/redial-aws/Cargo.toml", "clients/redial-couchbase-sdk/Cargo.toml"];
 
 /// The heading of the list of levels.
 const HEADING: &str = "## Order of publishing";
@@ -27,6 +28,10 @@ pub struct Crate {
     /// The crates of this project that must be published before it. Cargo drops dev-dependencies without
     /// a version from the published manifest, so they are not among these.
     pub dependencies: Vec<String>,
+    /// What crates.io and docs.rs show of a crate, and its manifest does not have.
+    pub lacks: Vec<&'static str>,
+    /// Whether it has an example.
+    pub has_example: bool,
 }
 
 impl Crate {
@@ -53,6 +58,15 @@ pub(crate) fn package_lines(crates: &[Crate]) -> Vec<CommandLine> {
         })
     });
     std::iter::once(workspace).chain(client_lines).collect()
+}
+
+/// Checks the dependencies of every published crate. `deny.toml` applies to the folders below it, too.
+pub(crate) fn deny_lines() -> Vec<CommandLine> {
+    let check = |manifest: &&str| {
+        let line = CommandLine::new("cargo deny --manifest-path").arg(*manifest);
+        ["check", "licenses", "bans", "sources"].into_iter().fold(line, CommandLine::arg)
+    };
+    MANIFESTS.iter().map(check).collect()
 }
 
 /// All published crates below `root`.
@@ -85,7 +99,33 @@ fn crate_of(package: &Value) -> Result<Crate, String> {
         name: name.to_owned(),
         folder: Path::new(manifest).parent().unwrap_or(Path::new("")).to_owned(),
         dependencies: required.filter_map(|it| it["name"].as_str()).map(str::to_owned).collect(),
+        lacks: lacks(package),
+        has_example: targets(package).any(|target| is_kind(target, "example")),
     })
+}
+
+/// The keys without which crates.io shows too little of a crate, or docs.rs hides what features add.
+fn lacks(package: &Value) -> Vec<&'static str> {
+    let texts = ["description", "license", "repository", "rust_version", "readme"];
+    let lists = ["keywords", "categories"];
+    let is_text = |key: &&str| package[key].as_str().is_some_and(|text| !text.is_empty());
+    let is_list = |key: &&str| package[key].as_array().is_some_and(|list| !list.is_empty());
+    let texts = texts.into_iter().filter(|key| !is_text(key));
+    let lists = lists.into_iter().filter(|key| !is_list(key));
+    let docs = &package["metadata"]["docs"]["rs"];
+    let has_cfg =
+        docs["rustdoc-args"].as_array().is_some_and(|args| args.contains(&"docsrs".into()));
+    let all_features = (docs["all-features"] != true).then_some("docs.rs: all-features");
+    let cfg = (!has_cfg).then_some("docs.rs: rustdoc-args with --cfg docsrs");
+    texts.chain(lists).chain(all_features).chain(cfg).collect()
+}
+
+fn targets(package: &Value) -> impl Iterator<Item = &Value> {
+    package["targets"].as_array().into_iter().flatten()
+}
+
+fn is_kind(target: &Value, kind: &str) -> bool {
+    target["kind"].as_array().is_some_and(|kinds| kinds.contains(&kind.into()))
 }
 
 /// What is wrong with the order in `page`: a crate that is missing, unknown or named twice, or that is not
@@ -166,7 +206,38 @@ mod tests {
             name: name.to_owned(),
             folder: PathBuf::new(),
             dependencies: dependencies.iter().map(ToString::to_string).collect(),
+            lacks: Vec::new(),
+            has_example: false,
         }
+    }
+
+    #[test]
+    fn published_manifest_that_lacks_something_is_reported() {
+        let complete = serde_json::json!({
+            "description": "text", "license": "MIT", "repository": "url", "rust_version": "1.90",
+            "readme": "README.md", "keywords": ["retry"], "categories": ["asynchronous"],
+            "metadata": { "docs": { "rs": { "all-features": true, "rustdoc-args": ["--cfg", "docsrs"] } } },
+            "targets": [{ "kind": ["lib"] }, { "kind": ["example"] }],
+        });
+        assert_eq!(lacks(&complete), [""; 0]);
+        assert!(targets(&complete).any(|target| is_kind(target, "example")));
+
+        let empty = serde_json::json!({ "keywords": [], "readme": null, "metadata": null });
+        assert_eq!(
+            lacks(&empty),
+            [
+                "description",
+                "license",
+                "repository",
+                "rust_version",
+                "readme",
+                "keywords",
+                "categories",
+                "docs.rs: all-features",
+                "docs.rs: rustdoc-args with --cfg docsrs",
+            ]
+        );
+        assert!(!targets(&empty).any(|target| is_kind(target, "example")));
     }
 
     #[test]
@@ -184,6 +255,16 @@ mod tests {
                 "`b` needs `a`, which is not above it",
                 "`c` is missing"
             ]
+        );
+    }
+
+    #[test]
+    fn published_clients_have_their_dependencies_checked() {
+        let lines: Vec<String> = deny_lines().iter().map(ToString::to_string).collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(
+            lines[1],
+            "cargo deny --manifest-path clients/redial-aws/Cargo.toml check licenses bans sources"
         );
     }
 
@@ -222,7 +303,10 @@ mod tests {
             ]}
         ]}"#;
         let a = Crate { folder: PathBuf::from("/crates/a"), ..sample("a", &["b"]) };
-        assert_eq!(crates_of(metadata).unwrap(), [a]);
+        let read: Vec<Crate> = crates_of(metadata).unwrap();
+        assert!(!read[0].lacks.is_empty());
+        let read: Vec<_> = read.into_iter().map(|it| Crate { lacks: Vec::new(), ..it }).collect();
+        assert_eq!(read, [a]);
         assert!(crates_of("{}").is_err());
     }
 }

@@ -371,10 +371,10 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "deny",
-        why: "cargo-deny: licences, sources and banned crates of all dependencies",
+        why: "cargo-deny: licences, sources and banned crates of all dependencies, those in clients/ included",
         when: When::Long,
         needs: &[CARGO_DENY],
-        lines: |_| line("cargo deny check licenses bans sources"),
+        lines: |_| Ok(published::deny_lines()),
     },
     Step {
         name: "regressions",

@@ -21,6 +21,8 @@ pub const BANNED: &[(&str, &str)] = &[
     ("nobody", "say what is missing: \"no caller\", \"no server\", \"unused\""),
     ("whoever", CALLER),
     ("everybody", "name the group: \"all callers\", \"all streams\""),
+    ("anybody", CALLER),
+    ("shall", "\"must\", \"should\", or the present tense"),
     (
         "told",
         "\"receives\", \"is passed\", \"is configured\"; \"distinguished\" for \"told apart\"",
@@ -78,7 +80,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings in all tracked files of the checked kinds below `root`, and the exceptions that match nothing.
+/// The findings in all tracked files below `root` that are sources or documents, and the exceptions that match nothing.
 ///
 /// # Errors
 /// Git does not list the files, or one cannot be read.

@@ -37,6 +37,21 @@ const SHARED_TYPES: &[(&str, &str)] = &[
     ("Tonic", "the adapter for the bodies of tonic 0.14"),
 ];
 
+/// The published crates that users do not name in a program: a command, and the service of our own tests.
+const WITHOUT_EXAMPLES: &[&str] = &["redial-cli", "redial-echo"];
+
+#[test]
+fn published_crates_have_what_crates_io_and_docs_rs_show() {
+    let crates = published::crates_in(&xtask::root()).expect("the manifests are readable");
+    for it in &crates {
+        assert!(it.lacks.is_empty(), "{} lacks {:?}", it.name, it.lacks);
+        let is_without = WITHOUT_EXAMPLES.contains(&it.name.as_str());
+        assert!(it.has_example != is_without, "an example of {}", it.name);
+        let library = fs::read_to_string(it.folder.join("src/lib.rs")).expect("it exists");
+        assert!(library.contains("feature(doc_cfg)"), "{} has no doc_cfg", it.name);
+    }
+}
+
 #[test]
 fn published_order_in_releasing_follows_the_dependencies() {
     let root = xtask::root();

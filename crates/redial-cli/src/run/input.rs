@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn run_input_beyond_the_limit_is_reported_before_it_is_taken() {
+    fn run_input_beyond_the_limit_is_reported_before_being_taken() {
         let spool = InputSpool::new(4);
         spool.lock().add(b"kept");
         spool.lock().add(b"beyond");

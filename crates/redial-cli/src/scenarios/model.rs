@@ -101,12 +101,12 @@ pub(super) struct GrpcAttempt {
     /// The raw texts of `grpc-retry-pushback-ms`.
     pub(super) pushback: Vec<String>,
     /// The proof that a transport error gives.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<Proof>,
 }
 
 /// What the client can prove about an attempt whose connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum Proof {
     Unsent,
     Unprocessed,
     Unconnected,

@@ -233,8 +233,8 @@ async fn record_digest_covers_payloads_over_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn record_callback_runs_for_each_ended_stream() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let sink = told.clone();
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let sink = reported.clone();
     let server = Server::new([Answer::hang(), Answer::reply("x")])
         .on_end(move |stream| {
             sink.lock().unwrap().push((stream.number, stream.end.unwrap().outcome));
@@ -249,7 +249,7 @@ async fn record_callback_runs_for_each_ended_stream() {
         (2, StreamOutcome::Answered(Some(StatusNumber::OK))),
         (1, StreamOutcome::ResetByClient(Reason::CANCEL)),
     ];
-    assert_eq!(*told.lock().unwrap(), expected);
+    assert_eq!(*reported.lock().unwrap(), expected);
 }
 
 #[tokio::test(start_paused = true)]

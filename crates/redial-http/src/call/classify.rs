@@ -96,7 +96,7 @@ impl Facts {
         self.clamped(directive)
     }
 
-    /// The same with a hint of at most the maximum of the policy, also if the application's function gave it.
+    /// The same with a hint of at most the maximum of the policy, whether the server or a hook gave the hint.
     #[inline]
     fn clamped(&self, mut directive: Directive) -> Directive {
         if let Some(most) = self.hint_clamp

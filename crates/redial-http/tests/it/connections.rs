@@ -90,18 +90,18 @@ async fn is_released_before_the_retry(client: reqwest::Client) {
 
 // Decision H5.
 #[tokio::test]
-async fn connection_of_a_body_that_stalls_is_closed_before_the_backoff() {
+async fn connection_of_a_stalled_body_is_closed_before_the_backoff() {
     is_released_before_the_retry(client()).await;
 }
 
 #[tokio::test]
-async fn http2_stream_of_a_body_that_stalls_ends_before_the_backoff() {
+async fn http2_stream_of_a_stalled_body_ends_before_the_backoff() {
     let client = crate::server::client_builder().http2_prior_knowledge().build().unwrap();
     is_released_before_the_retry(client).await;
 }
 
 #[tokio::test]
-async fn response_with_a_long_body_is_whole_after_a_refused_retry() {
+async fn response_with_long_body_is_whole_after_a_refused_retry() {
     let body = vec![b'x'; 3 * DRAIN_BYTES_MAX as usize];
     let server = Server::answering([Answer::status(503).body(body.clone())]).await;
     let budget = std::sync::Arc::new(redial::throttle::RetryBudget::new(1.0, 0.0));

@@ -88,7 +88,7 @@ async fn retry_after_above_its_maximum_is_clamped_by_option() {
 }
 
 #[tokio::test]
-async fn retry_after_of_a_hedged_get_is_clamped_by_its_policy() {
+async fn retry_after_of_hedged_get_is_clamped_by_its_policy() {
     let hedged = Policy::hedged(s(30)).attempts(2).hint_clamp(ms(300)).throttle(Throttle::none());
     let retries = fast().hedge_reads(&hedged.build());
     let time = time_of(&retries, RequestOptions::new(), 3600).await;

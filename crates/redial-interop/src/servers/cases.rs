@@ -287,7 +287,7 @@ impl Case {
     async fn call(self, client: Client) -> String {
         let begun = Instant::now();
         match tokio::time::timeout(NEVER, self.ask(client)).await {
-            Ok(got) => self.told(&got, begun.elapsed()),
+            Ok(got) => self.describe(&got, begun.elapsed()),
             Err(_) => "it never ends".to_owned(),
         }
     }
@@ -349,7 +349,7 @@ impl Case {
     }
 
     /// The observed behaviour in one line.
-    fn told(&self, got: &Observed, took: Duration) -> String {
+    fn describe(&self, got: &Observed, took: Duration) -> String {
         let plural = |count: u32| if count == 1 { "" } else { "s" };
         let count = u32::try_from(got.answers.len()).unwrap_or(u32::MAX);
         // At a deadline the status message comes from the client, not from the server.
@@ -358,7 +358,7 @@ impl Case {
             _ => format!(" ({})", got.text),
         };
         let (name, previous) = (name(got.code), got.previous);
-        let mut told = format!(
+        let mut described = format!(
             "{name}{text}, {previous} previous attempt{}, {count} answer{}",
             plural(previous),
             plural(count)
@@ -366,18 +366,18 @@ impl Case {
         let answers = got.answers.iter().map(|it| (it.payload.to_vec(), it.received));
         if answers.collect::<Vec<_>>() != self.right()[..got.answers.len().min(self.right().len())]
         {
-            told.push_str(", not those that were asked for");
+            described.push_str(", not those that were asked for");
         }
         if got.answers.iter().any(|answer| answer.previous_attempts != previous) {
-            told.push_str(", and the server was told of other attempts");
+            described.push_str(", and the server received another attempt number");
         }
         let waits = Duration::from_millis(self.waits_ms);
         if took < waits {
-            told.push_str(", too early");
+            described.push_str(", too early");
         } else if took > waits + LATE {
-            told.push_str(", too late");
+            described.push_str(", too late");
         }
-        told
+        described
     }
 }
 
@@ -462,21 +462,22 @@ mod tests {
             previous_attempts,
             received: 1,
         };
-        let told = |answer, ms| {
+        let described = |answer, ms| {
             let got = Observed {
                 code: Code::Ok,
                 text: String::new(),
                 previous: 1,
                 answers: vec![answer],
             };
-            case.told(&got, Duration::from_millis(ms))
+            case.describe(&got, Duration::from_millis(ms))
         };
         let right = "OK, 1 previous attempt, 1 answer";
-        assert_eq!(told(answer("aaaaaaaaaa", 1), 100), right);
-        assert_eq!(told(answer("aaaaaaaaaa", 1), 20_100), right);
-        let other = told(answer("b", 0), 99);
-        let wrong = ", not those that were asked for, and the server was told of other attempts";
+        assert_eq!(described(answer("aaaaaaaaaa", 1), 100), right);
+        assert_eq!(described(answer("aaaaaaaaaa", 1), 20_100), right);
+        let other = described(answer("b", 0), 99);
+        let wrong =
+            ", not those that were asked for, and the server received another attempt number";
         assert_eq!(other, format!("{right}{wrong}, too early"));
-        assert_eq!(told(answer("aaaaaaaaaa", 1), 20_101), format!("{right}, too late"));
+        assert_eq!(described(answer("aaaaaaaaaa", 1), 20_101), format!("{right}, too late"));
     }
 }

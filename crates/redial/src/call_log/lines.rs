@@ -36,7 +36,7 @@ impl std::error::Error for CallLogError {}
 #[serde(untagged)]
 enum Head {
     CallLog(CallLogHead),
-    Diary(DiaryHead),
+    Version1(Version1Head),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -49,7 +49,7 @@ struct CallLogHead {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DiaryHead {
+struct Version1Head {
     redial_diary: u32,
 }
 
@@ -73,12 +73,12 @@ impl Head {
             Head::CallLog(CallLogHead { redial_call_log: VERSION, .. }) => {
                 Ok(|line| serde_json::from_str(line).map_err(|error| error.to_string()))
             }
-            Head::Diary(DiaryHead { redial_diary: 1 }) => Ok(|line| {
+            Head::Version1(Version1Head { redial_diary: 1 }) => Ok(|line| {
                 let line = version_1::upgrade(line)?;
                 serde_json::from_value(line).map_err(|error| error.to_string())
             }),
             Head::CallLog(CallLogHead { redial_call_log: version, .. })
-            | Head::Diary(DiaryHead { redial_diary: version }) => Err(format!(
+            | Head::Version1(Version1Head { redial_diary: version }) => Err(format!(
                 "version {version} of the call log is unknown; this release reads 1 and {VERSION}"
             )),
         }

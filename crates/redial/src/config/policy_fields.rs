@@ -61,19 +61,19 @@ fn some_backoff<'de, D: Deserializer<'de>>(
 
 #[derive(Serialize, Deserialize)]
 #[serde(transparent)]
-struct Late(#[serde(with = "DeadlineActionForm")] DeadlineAction);
+struct DeadlineActionText(#[serde(with = "DeadlineActionForm")] DeadlineAction);
 
 fn some_late<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<DeadlineAction>, D::Error> {
-    Late::deserialize(deserializer).map(|late| Some(late.0))
+    DeadlineActionText::deserialize(deserializer).map(|late| Some(late.0))
 }
 
 fn write_late<S: Serializer>(
     late: &Option<DeadlineAction>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    late.map(Late).serialize(serializer)
+    late.map(DeadlineActionText).serialize(serializer)
 }
 
 impl From<PolicyFields> for PolicyConfig {

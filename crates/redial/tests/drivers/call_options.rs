@@ -485,8 +485,8 @@ async fn attempt_remaining_is_the_shorter_of_timeout_and_deadline() {
             call = call.history();
         }
         call.await.expect_err("it fails");
-        let told = std::mem::take(&mut *seen.lock().expect("one thread"));
-        assert_eq!(told, [Some(s(5)), Some(s(5)), Some(s(4))], "machine: {machine}");
+        let received = std::mem::take(&mut *seen.lock().expect("one thread"));
+        assert_eq!(received, [Some(s(5)), Some(s(5)), Some(s(4))], "machine: {machine}");
     }
     // A blocking attempt is not cancelled (P12), but receives the same remaining time.
     for machine in [false, true] {
@@ -500,8 +500,8 @@ async fn attempt_remaining_is_the_shorter_of_timeout_and_deadline() {
             call = call.history();
         }
         call.call().expect_err("it fails");
-        let told = std::mem::take(&mut *seen.lock().expect("one thread"));
-        assert_eq!(told, [Some(s(5)); 3], "blocking, machine: {machine}");
+        let received = std::mem::take(&mut *seen.lock().expect("one thread"));
+        assert_eq!(received, [Some(s(5)); 3], "blocking, machine: {machine}");
     }
 }
 

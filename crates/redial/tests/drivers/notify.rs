@@ -138,7 +138,7 @@ async fn notify_of_a_hedged_call_skips_errors_without_a_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn notify_of_a_hedged_call_has_the_delay_of_a_pushback() {
+async fn notify_of_hedged_call_has_the_delay_of_pushback() {
     let hedged = Policy::hedged(ms(10)).attempts(3).throttle(Throttle::none());
     let pushback = |number: &u32| match number {
         1 => Failure::server().retry_after(ms(30)),

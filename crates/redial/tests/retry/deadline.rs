@@ -67,14 +67,14 @@ fn deadline_counts_from_the_start_of_the_call() {
 #[test]
 fn deadline_remaining_is_passed_to_each_attempt() {
     let policy = exact(Policy::constant(s(1)).attempts(3).deadline(s(10)));
-    let told = std::cell::RefCell::new(Vec::new());
+    let received = std::cell::RefCell::new(Vec::new());
     let call = policy.retry_with(|attempt| {
-        told.borrow_mut().push(attempt.remaining());
+        received.borrow_mut().push(attempt.remaining());
         async { Err::<(), _>(()) }
     });
     let call = call.when(|()| true).sleeping_on(redial::testing::Clock);
     redial::testing::block_on(call.into_future()).expect_err("it fails for ever");
-    assert_eq!(told.into_inner(), [Some(s(10)), Some(s(9)), Some(s(8))]);
+    assert_eq!(received.into_inner(), [Some(s(10)), Some(s(9)), Some(s(8))]);
 }
 
 /// In another library, a server's hint bypasses the limit: with a limit of a millisecond, a

@@ -218,3 +218,22 @@ fn regression_folder_without_patches_is_a_problem() {
     assert_eq!(regressions.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["a_b"]);
     assert!(problems.len() == 1 && problems[0].starts_with("b_c: "), "{problems:?}");
 }
+
+#[test]
+fn regression_patches_of_the_project_apply_and_name_a_test() {
+    let root = crate::root();
+    let (regressions, mut problems) = read(&root);
+    let tests = crate::names::Names::existing_in(&root).expect("the sources are readable").tests;
+    for Regression { name, patch, .. } in &regressions {
+        let check = CommandLine::new("git apply --check").arg(patch.to_string_lossy());
+        match machine::captured(&root, &check) {
+            Ok((true, _)) => {}
+            Ok((false, reason)) | Err(reason) => problems.push(format!("{name}: {reason}")),
+        }
+        if !tests.contains(name) {
+            problems.push(format!("{name}: there is no such test"));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(regressions.len() > 10, "{} patches", regressions.len());
+}

@@ -14,7 +14,7 @@ use redial_service_config::{
 
 use super::super::json::{Fields, Reader, quoted};
 use super::super::live::PREFIX_BYTES;
-use super::super::model::{Call, GrpcAttempt, GrpcCall, Outcome, Seen};
+use super::super::model::{Call, GrpcAttempt, GrpcCall, Outcome, Proof};
 use super::{FieldNames, Refusal};
 
 /// The field names of `grpc` scenarios.
@@ -35,10 +35,10 @@ const CLIENT: [&str; 7] = [
     "pushback_max",
 ];
 
-const SEEN: [(&str, Seen); 3] = [
-    ("unsent", Seen::Unsent),
-    ("unprocessed", Seen::Unprocessed),
-    ("unconnected", Seen::Unconnected),
+const SEEN: [(&str, Proof); 3] = [
+    ("unsent", Proof::Unsent),
+    ("unprocessed", Proof::Unprocessed),
+    ("unconnected", Proof::Unconnected),
 ];
 
 /// A service config and the client options.
@@ -252,9 +252,9 @@ pub(super) fn outcome<'t>(
             _ if attempt.get("headers").is_some() => {
                 plan.classify(Code::Unavailable, Pushback::None)
             }
-            Seen::Unsent => plan.unsent(),
-            Seen::Unprocessed => plan.unprocessed(),
-            Seen::Unconnected => plan.unconnected(plan.waits_for_ready()),
+            Proof::Unsent => plan.unsent(),
+            Proof::Unprocessed => plan.unprocessed(),
+            Proof::Unconnected => plan.unconnected(plan.waits_for_ready()),
         };
         let grpc = GrpcAttempt { seen: Some(seen), ..GrpcAttempt::default() };
         return Some((status(Code::Unavailable, classification), grpc));

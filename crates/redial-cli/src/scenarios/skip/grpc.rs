@@ -7,7 +7,7 @@ use redial_service_config::Code;
 
 use super::super::designs::Plan;
 use super::super::live::{ATTEMPTS_MAX, Sizes, TimeScale, path};
-use super::super::model::{Attempt, Call, GrpcCall, Outcome, Scenario, Seen};
+use super::super::model::{Attempt, Call, GrpcCall, Outcome, Proof, Scenario};
 use super::super::play::{Actual, ActualCall};
 
 /// The calls of a gRPC scenario with their results; none for other designs.
@@ -141,7 +141,7 @@ pub(super) fn message_at_event_time(scenario: &Scenario, actual: &Actual) -> boo
 /// Whether an attempt gets a stream.
 fn has_stream(attempt: &Attempt) -> bool {
     let seen = attempt.grpc.as_ref().and_then(|grpc| grpc.seen);
-    !matches!(seen, Some(Seen::Unsent | Seen::Unconnected))
+    !matches!(seen, Some(Proof::Unsent | Proof::Unconnected))
 }
 
 pub(super) fn has_headers_without_stream(scenario: &Scenario, _actual: &Actual) -> bool {

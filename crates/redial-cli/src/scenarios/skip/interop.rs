@@ -5,7 +5,7 @@ use redial_service_config::Retries;
 
 use super::SkipReason;
 use crate::scenarios::designs::Plan;
-use crate::scenarios::model::{Scenario, Seen};
+use crate::scenarios::model::{Proof, Scenario};
 use crate::scenarios::play::Actual;
 
 pub(in crate::scenarios) static DESIGN: SkipReason = SkipReason {
@@ -63,6 +63,6 @@ fn has_failing_connection(scenario: &Scenario, _actual: &Actual) -> bool {
     let mut attempts = scenario.calls.iter().flat_map(|call| &call.attempts);
     attempts.any(|attempt| {
         let seen = attempt.grpc.as_ref().and_then(|grpc| grpc.seen);
-        matches!(seen, Some(Seen::Unsent | Seen::Unconnected))
+        matches!(seen, Some(Proof::Unsent | Proof::Unconnected))
     })
 }

@@ -226,7 +226,7 @@ fn run_full_temporary_folder_loses_no_output() {
 }
 
 #[test]
-fn run_late_output_of_an_earlier_attempt_goes_to_standard_error() {
+fn run_late_output_of_earlier_attempt_goes_to_standard_error() {
     let folder = TestFolder::new();
     // The process leaves its group, so the timeout does not end it.
     let program = "

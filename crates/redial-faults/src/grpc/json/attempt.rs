@@ -30,7 +30,7 @@ pub(super) struct Attempt {
     pushback: Option<Texts>,
     metadata: Option<Fields>,
     end_stream: Option<bool>,
-    seen: Option<Seen>,
+    seen: Option<Proof>,
     #[serde(deserialize_with = "some_reason")]
     reset: Option<Reason>,
     goaway: Option<JsonGoAway>,
@@ -45,7 +45,7 @@ pub(super) struct Attempt {
 /// What the client can prove about a failed attempt.
 #[derive(Clone, Copy, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Seen {
+enum Proof {
     Unsent,
     Unprocessed,
     Unconnected,
@@ -92,7 +92,7 @@ impl Attempt {
             || self.goaway.is_some()
             || self.close.is_some();
         let no_stream =
-            self.door.is_some() || matches!(self.seen, Some(Seen::Unsent | Seen::Unconnected));
+            self.door.is_some() || matches!(self.seen, Some(Proof::Unsent | Proof::Unconnected));
         let said = [
             (self.message.is_some() && !status, "message"),
             (self.pushback.is_some() && !status, "pushback"),
@@ -141,9 +141,9 @@ fn steps(attempt: Attempt) -> Result<Vec<Step>, String> {
     }
     if let Some(seen) = attempt.seen {
         return Ok(vec![at(match seen {
-            Seen::Unsent => Action::OnConnect(OnConnect::CloseAfterPreface),
-            Seen::Unconnected => Action::OnConnect(OnConnect::Refuse),
-            Seen::Unprocessed => Action::Reset(Reason::REFUSED_STREAM),
+            Proof::Unsent => Action::OnConnect(OnConnect::CloseAfterPreface),
+            Proof::Unconnected => Action::OnConnect(OnConnect::Refuse),
+            Proof::Unprocessed => Action::Reset(Reason::REFUSED_STREAM),
         })]);
     }
     if let Some(http) = attempt.http {
@@ -151,8 +151,11 @@ fn steps(attempt: Attempt) -> Result<Vec<Step>, String> {
     }
     let (outcome, headers) = (attempt.outcome, attempt.headers);
     let mut steps = response(attempt.after, headers, attempt.replies, outcome)?;
-    let said =
-        Said { message: attempt.message, pushback: attempt.pushback, metadata: attempt.metadata };
+    let said = StatusDetails {
+        message: attempt.message,
+        pushback: attempt.pushback,
+        metadata: attempt.metadata,
+    };
     match outcome {
         Some(Outcome::Hang) => {}
         Some(Outcome::Status(code)) => {
@@ -203,13 +206,13 @@ fn response(
 }
 
 /// The status message, metadata and pushback.
-struct Said {
+struct StatusDetails {
     message: Option<String>,
     pushback: Option<Texts>,
     metadata: Option<Fields>,
 }
 
-impl Said {
+impl StatusDetails {
     /// Trailers-Only, or trailers if there were headers.
     fn status(self, code: StatusNumber, only: bool, end_stream: bool) -> Result<Action, String> {
         let mut answer =

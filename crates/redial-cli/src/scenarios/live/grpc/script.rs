@@ -4,7 +4,7 @@ use redial_faults::grpc::{Answer, OnConnect, Reason, StatusNumber};
 use redial_service_config::Code;
 
 use super::time_scale::TimeScale;
-use crate::scenarios::model::{Attempt, Outcome, Seen};
+use crate::scenarios::model::{Attempt, Outcome, Proof};
 
 /// The metadata key for the number of the answered attempt.
 pub(in crate::scenarios) const ATTEMPT: &str = "x-redial-attempt";
@@ -17,9 +17,9 @@ pub(in crate::scenarios) fn text(attempt: u32) -> String {
 /// The connect behaviour of an attempt without a stream.
 pub(super) fn on_connect(attempt: &Attempt) -> Option<OnConnect> {
     match attempt.grpc.as_ref()?.seen? {
-        Seen::Unsent => Some(OnConnect::CloseAfterPreface),
-        Seen::Unconnected => Some(OnConnect::Refuse),
-        Seen::Unprocessed => None,
+        Proof::Unsent => Some(OnConnect::CloseAfterPreface),
+        Proof::Unconnected => Some(OnConnect::Refuse),
+        Proof::Unprocessed => None,
     }
 }
 
@@ -41,7 +41,7 @@ fn steps(attempt: &Attempt, number: u32, time_scale: TimeScale) -> Answer {
     let marked = |answer: Answer| answer.metadata(ATTEMPT, number.to_string());
     let begun = |at| marked(Answer::headers()).after(at);
     let grpc = attempt.grpc.clone().unwrap_or_default();
-    if grpc.seen == Some(Seen::Unprocessed) {
+    if grpc.seen == Some(Proof::Unprocessed) {
         let refused = Reason::REFUSED_STREAM;
         let headers = attempt.headers.map(|at| begun(time_scale.span(at)));
         let answer = headers.map_or_else(|| Answer::reset(refused), |it| it.then_reset(refused));
