@@ -17,6 +17,7 @@ use aws_smithy_runtime_api::client::interceptors::context::{
 use aws_smithy_runtime_api::client::retries::classifiers::{ClassifyRetry, RetryAction};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
+use redial::rules::{LimitBasis, Limits};
 use redial::strategy::{Decision, Request};
 use redial::testing::draws;
 use redial::throttle::RetryBudget;
@@ -294,6 +295,28 @@ async fn client_strategy_decides_each_delay() {
     let service = Scripted::always(Answer::status(503));
     put(&client(service.config(), &RetryInterceptor::new(policy).unwrap())).await.unwrap_err();
     assert_eq!(service.starts_ms(), [0.0, 7.0, 77.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_elapsed_time_counts_from_the_first_attempt() {
+    let strategy = |request: &Request<'_>| Decision::Retry(request.elapsed());
+    let policy = Policy::constant(ms(1)).attempts(2).throttle(Throttle::none()).build();
+    let policy = policy.with_strategy(strategy).unwrap();
+    let service = Scripted::always(Answer::status(503).after(ms(40)));
+    put(&client(service.config(), &RetryInterceptor::new(policy).unwrap())).await.unwrap_err();
+    assert_eq!(service.starts_ms(), [0.0, 80.0]);
+    let limits = Limits { hard: Some(ms(60)), basis: LimitBasis::Elapsed, ..Limits::default() };
+    let policy = Policy::constant(ms(30)).limits(limits).throttle(Throttle::none()).build();
+    let service = Scripted::always(Answer::status(503).after(ms(40)));
+    put(&client(service.config(), &RetryInterceptor::new(policy).unwrap())).await.unwrap_err();
+    assert_eq!(service.seen().len(), 1, "40 ms have passed, and 30 ms more do not fit");
+    let timeouts = TimeoutConfig::builder().operation_timeout(ms(60)).build();
+    let policy = Policy::constant(ms(30)).throttle(Throttle::none()).build();
+    let service = Scripted::always(Answer::status(503).after(ms(40)));
+    let retries = RetryInterceptor::new(policy).unwrap();
+    let began = tokio::time::Instant::now();
+    put(&client(service.config().timeout_config(timeouts), &retries)).await.unwrap_err();
+    assert_eq!((service.seen().len(), began.elapsed()), (1, ms(40)));
 }
 
 #[tokio::test(start_paused = true)]
