@@ -35,7 +35,7 @@ async fn reqwest_tls_requests_are_retried_over_one_connection() {
 }
 
 #[tokio::test]
-async fn reqwest_tls_handshake_that_breaks_off_is_retried_for_every_method() {
+async fn reqwest_tls_broken_handshake_is_retried_for_every_method() {
     let server = TlsServer::start(2, &[], vec![Answer::status(201)]).await;
     let client = builder(&server, &[]).build().unwrap();
     let request = client.post(server.url()).body("order");
@@ -47,7 +47,7 @@ async fn reqwest_tls_handshake_that_breaks_off_is_retried_for_every_method() {
 }
 
 #[tokio::test]
-async fn reqwest_tls_handshake_that_stalls_is_retried_for_every_method() {
+async fn reqwest_tls_stalled_handshake_is_retried_for_every_method() {
     let trusted = TlsServer::start(0, &[], vec![Answer::status(200)]).await;
     // Connections wait in the queue of this socket, which no program accepts.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
