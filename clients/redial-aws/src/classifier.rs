@@ -9,7 +9,7 @@ use aws_smithy_runtime_api::client::retries::classifiers::{
 use aws_smithy_types::retry::ErrorKind;
 
 use crate::handover;
-use crate::interceptor::RetryInterceptor;
+use crate::interceptor::{NAME, RetryInterceptor};
 
 /// How far behind the SDK's last classifier this one runs: applications put theirs between them.
 const PRIORITY_DISTANCE: usize = 50;
@@ -25,9 +25,13 @@ impl ClassifyRetry for RetryInterceptor {
         context: &InterceptorContext,
         previous: &RetryAction,
     ) -> RetryAction {
-        // An output is a success, and the call has ended for its policy.
-        if !context.is_failed() && previous.should_retry() {
-            return RetryAction::RetryForbidden;
+        if !context.is_failed() {
+            // An output is a success, and the call has ended for its policy.
+            return if previous.should_retry() {
+                RetryAction::RetryForbidden
+            } else {
+                RetryAction::NoActionIndicated
+            };
         }
         let Some(delay) = handover::take(context) else { return RetryAction::NoActionIndicated };
         // The kind is what a retry costs in the SDK's own quota, which does not apply.
@@ -39,7 +43,7 @@ impl ClassifyRetry for RetryInterceptor {
     }
 
     fn name(&self) -> &'static str {
-        "RedialRetryInterceptor"
+        NAME
     }
 
     /// After all classifiers of the SDK, and those of the application with a usual priority.

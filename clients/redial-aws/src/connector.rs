@@ -179,7 +179,9 @@ impl ClassifyRule<HttpResponse, ConnectorError> for Classify {
             Ok(response) => response_failure(response).map(|failure| failure.hint(hint(response))),
             Err(error) => connector_failure(error),
         };
-        let other = if result.is_ok() { Directive::Succeed } else { Directive::Fail };
+        // A response with an error is returned, and adds or refunds no tokens.
+        let is_output = matches!(result, Ok(response) if response.status().is_success());
+        let other = if is_output { Directive::Succeed } else { Directive::Fail };
         Some(failure.map_or(other, Directive::Retry))
     }
 }

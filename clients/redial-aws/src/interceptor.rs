@@ -21,11 +21,12 @@ use aws_smithy_types::config_bag::ConfigBag;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::{MergeTimeoutConfig, TimeoutConfig};
 use redial::external::{ExternalCall, Next};
-use redial::rules::ChargeAt;
+use redial::parts::OwnedPolicy;
+use redial::rules::{ChargeAt, Limits};
 use redial::{Policy, Report, Sleeper as _, Tokio};
 use redial_smithy::{StandardRetryStrategy, TokenOrder};
 
-use crate::call::SharedCall;
+use crate::call::Call;
 use crate::call_options::CallOptions;
 use crate::error::SetupError;
 use crate::{failure, handover};
@@ -36,6 +37,9 @@ pub const SDK_ATTEMPTS_MAX: u32 = 1_000;
 
 /// The longest delay, about a hundred years: the SDK multiplies durations, which must not overflow.
 const DELAY_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// The name of the interceptor and of the classifier.
+pub(crate) const NAME: &str = "RedialRetryInterceptor";
 
 /// Retries the calls of an SDK client by a [`Policy`]. It is an interceptor and a retry classifier;
 /// [`with_retries!`](crate::with_retries) installs both. Clones share everything.
@@ -54,6 +58,8 @@ pub struct RetryInterceptor(Arc<Settings>);
 
 pub(crate) struct Settings {
     policy: Arc<Policy>,
+    /// The same policy, for calls that succeed at their first attempt.
+    first_attempt: OwnedPolicy,
     on_end: Option<Box<OnEnd>>,
 }
 
@@ -82,7 +88,9 @@ impl RetryInterceptor {
         if policy.rules().charge_at == ChargeAt::AfterBackoff {
             return Err(SetupError::ChargedAfterBackoff);
         }
-        Ok(RetryInterceptor(Arc::new(Settings { policy: Arc::new(policy), on_end: None })))
+        let first_attempt = OwnedPolicy::new(policy.clone());
+        let settings = Settings { policy: Arc::new(policy), first_attempt, on_end: None };
+        Ok(RetryInterceptor(Arc::new(settings)))
     }
 
     /// Retries by the standard strategy with these options, with a token bucket of its own. The order is
@@ -133,8 +141,9 @@ impl RetryInterceptor {
     /// ```
     #[must_use]
     pub fn on_end(self, hook: impl Fn(&CallEnd<'_>) + Send + Sync + 'static) -> Self {
-        let policy = self.0.policy.clone();
-        RetryInterceptor(Arc::new(Settings { policy, on_end: Some(Box::new(hook)) }))
+        let Settings { policy, first_attempt, .. } = &*self.0;
+        let (policy, first_attempt) = (policy.clone(), first_attempt.clone());
+        RetryInterceptor(Arc::new(Settings { policy, first_attempt, on_end: Some(Box::new(hook)) }))
     }
 
     /// The policy.
@@ -158,18 +167,42 @@ impl RetryInterceptor {
         RetryConfig::standard().with_max_attempts(attempts.min(SDK_ATTEMPTS_MAX))
     }
 
-    fn start_call(&self, context: &InterceptorContext, cfg: &ConfigBag) -> SharedCall {
-        let Settings { policy, on_end } = &*self.0;
+    /// Whether the call can start when its first attempt has failed: nothing needs its state before. Most
+    /// calls then have none, which the SDK would keep in a table that grows with it.
+    fn starts_after_failure(
+        &self,
+        context: &InterceptorContext,
+        components: &RuntimeComponents,
+        cfg: &mut ConfigBag,
+    ) -> bool {
+        let Settings { policy, first_attempt, on_end } = &*self.0;
+        let rules = policy.rules();
+        let state = cfg.interceptor_state();
+        let timeout = state.load::<TimeoutConfig>().and_then(TimeoutConfig::operation_timeout);
+        on_end.is_none()
+            && first_attempt.starts_after_first_attempt()
+            && !rules.uses_strategy
+            && rules.limits == Limits::default()
+            && timeout.is_none()
+            && state.load::<CallOptions>().is_none()
+            && is_replayable(context)
+            && is_alone(components)
+    }
+
+    fn start_call(&self, context: &InterceptorContext, cfg: &mut ConfigBag) -> Call {
+        let Settings { policy, on_end, .. } = &*self.0;
+        // The options of the call, and the timeouts that the SDK has merged, are in this layer.
+        let state = cfg.interceptor_state();
         let mut call = ExternalCall::new(policy.clone());
         if let Some(timeout) =
-            cfg.load::<TimeoutConfig>().and_then(TimeoutConfig::operation_timeout)
+            state.load::<TimeoutConfig>().and_then(TimeoutConfig::operation_timeout)
         {
             call = call.deadline(timeout);
         }
         if !is_replayable(context) {
             call = call.not_replayable();
         }
-        let options = cfg.load::<CallOptions>();
+        let options = state.load::<CallOptions>();
         if options.is_some_and(CallOptions::is_not_idempotent) {
             call = call.not_idempotent();
         }
@@ -177,13 +210,13 @@ impl RetryInterceptor {
         if reports {
             call = call.history();
         }
-        SharedCall::new(call.start(Tokio.now()), self.0.clone(), reports)
+        Call::new(call.start(Tokio.now()), self.0.clone(), reports)
     }
 
     /// The state of the call, if it is this interceptor's: that of an operation takes the place of its
     /// client's.
-    fn own_call<'a>(&self, cfg: &'a ConfigBag) -> Option<&'a SharedCall> {
-        cfg.load::<SharedCall>().filter(|call| Arc::ptr_eq(call.settings(), &self.0))
+    fn own_call<'a>(&self, cfg: &'a mut ConfigBag) -> Option<&'a mut Call> {
+        cfg.get_mut_from_interceptor_state::<Call>().filter(|call| call.is_of(&self.0))
     }
 }
 
@@ -198,6 +231,11 @@ impl fmt::Debug for RetryInterceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RetryInterceptor").field("policy", &self.0.policy).finish_non_exhaustive()
     }
+}
+
+/// Whether no other interceptor of this crate sees the call: one of the client, and one of the operation.
+fn is_alone(components: &RuntimeComponents) -> bool {
+    components.interceptors().filter(|interceptor| interceptor.name() == NAME).nth(1).is_none()
 }
 
 /// Whether the SDK can send the request again.
@@ -233,7 +271,7 @@ static NO_QUOTA: LazyLock<TokenBucket> = LazyLock::new(TokenBucket::unlimited);
 #[dyn_dispatch_hint]
 impl Intercept for RetryInterceptor {
     fn name(&self) -> &'static str {
-        "RedialRetryInterceptor"
+        NAME
     }
 
     /// The policy's deadline becomes the SDK's operation timeout.
@@ -255,7 +293,7 @@ impl Intercept for RetryInterceptor {
     fn modify_before_retry_loop(
         &self,
         context: &mut BeforeTransmitInterceptorContextMut<'_>,
-        _components: &RuntimeComponents,
+        components: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         if let Some(timeout) = self.0.policy.rules().attempt_timeout {
@@ -266,9 +304,11 @@ impl Intercept for RetryInterceptor {
             let timeouts = timeouts.to_builder().operation_attempt_timeout(timeout).build();
             cfg.interceptor_state().store_put(timeouts);
         }
-        // The interceptor of an operation comes after that of its client and takes its place.
-        let call = self.start_call(context.inner(), cfg);
-        cfg.interceptor_state().store_put(call);
+        if !self.starts_after_failure(context.inner(), components, cfg) {
+            // The interceptor of an operation comes after that of its client and takes its place.
+            let call = self.start_call(context.inner(), cfg);
+            cfg.interceptor_state().store_put(call);
+        }
         Ok(())
     }
 
@@ -278,7 +318,8 @@ impl Intercept for RetryInterceptor {
         _components: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        if attempt(cfg) > 1
+        if self.own_call(cfg).is_some()
+            && attempt(cfg) > 1
             && let Some(call) = self.own_call(cfg)
             && let Some(config) = call.start_attempt()
         {
@@ -294,19 +335,33 @@ impl Intercept for RetryInterceptor {
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let context = context.inner();
-        let Some(call) = self.own_call(cfg) else { return Ok(()) };
-        if !context.is_failed() {
-            // A request that is only signed has no output.
-            if context.output_or_error().is_some() {
-                call.succeed();
+        // A request that is only signed has no output.
+        let has_output = !context.is_failed() && context.output_or_error().is_some();
+        if cfg.interceptor_state().load::<Call>().is_none() {
+            if has_output {
+                self.0.first_attempt.succeeded();
             }
+            if !context.is_failed() {
+                return Ok(());
+            }
+            let call = self.start_call(context, cfg);
+            cfg.interceptor_state().store_put(call);
+        }
+        let Some(call) = self.own_call(cfg) else { return Ok(()) };
+        if has_output {
+            call.succeed();
+        }
+        if !context.is_failed() {
             return Ok(());
         }
-        let call = call.clone();
         let action = run_classifiers_on_ctx(components.retry_classifiers(), context);
-        match call.end_attempt(context, failure::directive(context, &action)) {
+        let next = call.end_attempt(context, failure::directive(context, &action));
+        match next {
             Next::Wait(delay) if !is_last_for_sdk(cfg) => {
-                call.keep_retry_config(cfg.load::<RetryConfig>());
+                let config = cfg.load::<RetryConfig>().cloned();
+                if let Some(call) = self.own_call(cfg) {
+                    call.keep_retry_config(config);
+                }
                 cfg.interceptor_state().store_put(RETRY.clone());
                 cfg.interceptor_state().store_put(NO_QUOTA.clone());
                 handover::put(context, delay);
@@ -324,13 +379,10 @@ impl Intercept for RetryInterceptor {
         _components: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
+        let Some(call) = self.own_call(cfg) else { return Ok(()) };
         // The operation timed out after the decision.
         let _ = handover::take(context.inner());
-        let Some(call) = self.own_call(cfg) else { return Ok(()) };
         call.end(context.inner());
-        if !call.reports() {
-            return Ok(());
-        }
         let Some(report) = call.take_report() else { return Ok(()) };
         if let Some(on_end) = &self.0.on_end {
             let (service, operation) = match cfg.load::<Metadata>() {

@@ -157,6 +157,21 @@ async fn operations_succeed_through_faults(proxy: &Handle) {
     assert_eq!(last.headers["amz-sdk-request"], "attempt=7; max=8");
 }
 
+/// A slow answer is cut by the attempt timeout, and the next attempt succeeds.
+async fn slow_answer_is_cut(proxy: &Handle) {
+    let policy = Policy::constant(ms(5)).attempts(3).attempt_timeout(s(2)).retry_timeouts();
+    let retries = RetryInterceptor::new(policy.throttle(Throttle::none()).build()).unwrap();
+    proxy.requests([Fault::pass().delay(s(60))]);
+    let began = Instant::now();
+    let get = client(proxy, &retries).get_item().table_name("orders").key("id", text("1"));
+    let report = ReportSlot::new();
+    let options = CallOptions::new().report(&report);
+    get.customize().interceptor(options).send().await.unwrap();
+    assert_eq!(report.take().unwrap().attempts, 2);
+    // Generous: a timeout and an answer.
+    assert!((s(2)..s(30)).contains(&began.elapsed()), "{:?}", began.elapsed());
+}
+
 /// Errors of the real service are classified.
 async fn condition_that_fails_is_not_retried(proxy: &Handle) {
     let client = client(proxy, &quick(8));
@@ -240,6 +255,7 @@ async fn dynamodb_local_calls_are_retried_through_faults() {
     let proxy = server.proxy().await;
     table_becomes_active(&proxy).await;
     operations_succeed_through_faults(&proxy).await;
+    slow_answer_is_cut(&proxy).await;
     condition_that_fails_is_not_retried(&proxy).await;
     increment_is_not_repeated(&proxy).await;
     quota_is_exact_under_concurrency(&proxy).await;

@@ -57,7 +57,7 @@
 //! | --- | --- | --- |
 //! | attempts, backoff | 3; 200 ms, doubled, at most 20 s, full jitter | outlasts a dropped connection or a brief overload, and spreads out clients that failed together |
 //! | statuses, methods, `Retry-After` | [`HttpRules`] | a request must not run twice by accident |
-//! | failures with proof that nothing was processed | retried for every method | DNS errors, refused connections, TLS handshakes that break off, streams that an HTTP/2 server refused |
+//! | failures with proof that nothing was processed | retried for every method | DNS errors, refused connections, connect timeouts, TLS handshakes that break off, streams that an HTTP/2 server refused |
 //! | connection lost or timeout after sending | idempotent requests only | the server may have acted on the request |
 //! | certificates, URLs, redirects, decoding | final | a retry fails in the same way |
 //! | `Retry-After` | the larger of it and the backoff; above 60 s or the deadline the response is returned at once | a server must not hold a caller for hours |

@@ -154,12 +154,18 @@ fn not_connected(error: &(dyn Error + 'static)) -> Option<Failure> {
     if has_certificate_error(error) {
         return None;
     }
-    let timed_out = chain(error).any(|link| {
-        link.downcast_ref::<io::Error>()
-            .is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
-    });
+    let timed_out = chain(error).any(is_timeout);
     let kind = if timed_out { FailureKind::Timeout } else { FailureKind::Client };
     Some(Failure::new(kind).at(Stage::Unsent).because(NOT_CONNECTED))
+}
+
+/// Whether this is a timeout, of the operating system or of reqwest, whose own is a private type.
+fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    #[cfg(feature = "reqwest")]
+    if let Some(error) = error.downcast_ref::<::reqwest::Error>() {
+        return error.is_timeout();
+    }
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
 }
 
 /// Whether the TLS handshake failed for a reason that stays. rustls reports an invalid certificate, and

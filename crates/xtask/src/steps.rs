@@ -157,6 +157,19 @@ pub(crate) const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "reqwest-tls",
+        why: "requests of reqwest over TLS are retried as those of hyper are",
+        when: When::Always,
+        needs: &[],
+        // A separate workspace, where reqwest has TLS.
+        lines: |_| {
+            line(concat!(
+                "cargo test --locked --manifest-path checks/reqwest-tls/Cargo.toml ",
+                "--target-dir target/reqwest-tls"
+            ))
+        },
+    },
+    Step {
         name: "aws",
         why: "redial-aws: formatting, lints, documentation and tests with the SDK's clients",
         when: When::Always,
@@ -420,6 +433,7 @@ pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
         "test" => Some("target/tests"),
         "channel-only" => Some("target/channel-only"),
         "older-tonic" => Some("target/older-tonic"),
+        "reqwest-tls" => Some("target/reqwest-tls"),
         "loom" => Some("target/loom"),
         "package" => Some("target/package"),
         "milvus" => Some("target/milvus"),
@@ -657,7 +671,8 @@ mod tests {
                 assert!(!text.contains(folder), "{} uses {folder}", step.name);
             }
             let is_ours =
-                ["no-std", "channel-only", "older-tonic", "loom", "milvus"].contains(&step.name);
+                ["no-std", "channel-only", "older-tonic", "reqwest-tls", "loom", "milvus"]
+                    .contains(&step.name);
             let folder = own_folder(step.name);
             assert!(!is_ours || folder.is_some_and(|it| text.contains(it)), "{}", step.name);
         }

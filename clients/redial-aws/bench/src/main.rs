@@ -9,15 +9,22 @@ use std::process::Command;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Config, Credentials, Region};
+use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::http::{
     HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
 };
-use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
-use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint};
+use aws_smithy_runtime_api::client::interceptors::context::{
+    BeforeTransmitInterceptorContextMut, InterceptorContext,
+};
+use aws_smithy_runtime_api::client::interceptors::{
+    Intercept, SharedInterceptor, dyn_dispatch_hint,
+};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::retries::classifiers::{ClassifyRetry, RetryAction};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
 use redial::throttle::RetryBudget;
 use redial::{Policy, Throttle, ms};
 use redial_aws::{RetryInterceptor, with_retries};
@@ -29,11 +36,12 @@ const CALLS: u64 = 1_000;
 static BUDGET: RetryBudget = RetryBudget::standard();
 static POLICY: Policy = Policy::exponential(ms(50)).throttle(Throttle::budget(&BUDGET)).build();
 
-const CASES: [&str; 6] = [
+const CASES: [&str; 7] = [
     "retries off",
     "standard mode",
     "standard mode, empty interceptor",
     "standard mode, empty interceptor and classifier",
+    "standard mode, storing interceptor and empty classifier",
     "redial, aws_2026",
     "redial, budget",
 ];
@@ -59,6 +67,35 @@ impl ClassifyRetry for Empty {
     }
 }
 
+/// Stores a value for each call, as any interceptor with a state does.
+#[derive(Debug)]
+struct Storing;
+
+/// The value of [`Storing`].
+#[derive(Debug)]
+struct Stored(#[expect(dead_code, reason = "it only takes its place")] u64);
+
+impl Storable for Stored {
+    type Storer = StoreReplace<Self>;
+}
+
+#[dyn_dispatch_hint]
+impl Intercept for Storing {
+    fn name(&self) -> &'static str {
+        "Storing"
+    }
+
+    fn modify_before_retry_loop(
+        &self,
+        _context: &mut BeforeTransmitInterceptorContextMut<'_>,
+        _components: &RuntimeComponents,
+        cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        cfg.interceptor_state().store_put(Stored(1));
+        Ok(())
+    }
+}
+
 #[derive(Debug)]
 struct Answers;
 
@@ -79,17 +116,24 @@ fn config() -> Builder {
         .http_client(http_client_fn(move |_, _| connector.clone()))
 }
 
+/// In standard mode. As that of redial-aws, the interceptor cannot be turned off.
+fn with_interceptor(interceptor: SharedInterceptor) -> Builder {
+    let mut config = config().retry_config(RetryConfig::standard());
+    config.push_interceptor(interceptor);
+    config
+}
+
 fn client(case: &str) -> Client {
     let config = match case {
         "retries off" => config().retry_config(RetryConfig::disabled()),
         "standard mode" => config().retry_config(RetryConfig::standard()),
-        "standard mode, empty interceptor" => {
-            config().retry_config(RetryConfig::standard()).interceptor(Empty)
+        "standard mode, empty interceptor" => with_interceptor(SharedInterceptor::permanent(Empty)),
+        "standard mode, empty interceptor and classifier" => {
+            with_interceptor(SharedInterceptor::permanent(Empty)).retry_classifier(Empty)
         }
-        "standard mode, empty interceptor and classifier" => config()
-            .retry_config(RetryConfig::standard())
-            .interceptor(Empty)
-            .retry_classifier(Empty),
+        "standard mode, storing interceptor and empty classifier" => {
+            with_interceptor(SharedInterceptor::permanent(Storing)).retry_classifier(Empty)
+        }
         "redial, aws_2026" => with_retries!(config(), RetryInterceptor::aws_2026()),
         "redial, budget" => {
             with_retries!(config(), RetryInterceptor::new(POLICY.clone()).expect("it fits"))

@@ -102,6 +102,21 @@ async fn around_deadline_has_the_previous_error_as_its_cause() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn around_clock_skew_is_corrected_for_the_next_operation() {
+    let policy = Policy::constant(ms(5)).throttle(Throttle::none()).build();
+    let skewed = Answer::error("InvalidSignatureException");
+    let skewed = skewed.header("date", "Wed, 01 Jan 2048 10:00:00 GMT");
+    let service = Scripted::new([skewed, Answer::ok()]);
+    let client = client(&service);
+    let list = || policy.retry(|| client.list_tables().send()).when(sdk_failure);
+    assert_eq!(list().await.unwrap_err().attempts(), 1);
+    list().await.unwrap();
+    let seen = service.seen();
+    assert!(!seen[0].date.starts_with("2048"), "{}", seen[0].date);
+    assert!(seen[1].date.starts_with("20480101T"), "{}", seen[1].date);
+}
+
 static POLL: Policy =
     Policy::constant(ms(500)).unlimited().deadline(s(20)).throttle(Throttle::none()).build();
 

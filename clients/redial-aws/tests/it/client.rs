@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_runtime_api::box_error::BoxError;
@@ -16,10 +17,11 @@ use aws_smithy_runtime_api::client::interceptors::context::{
 use aws_smithy_runtime_api::client::retries::classifiers::{ClassifyRetry, RetryAction};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
+use redial::rules::{LimitBasis, Limits};
 use redial::strategy::{Decision, Request};
 use redial::testing::draws;
 use redial::throttle::RetryBudget;
-use redial::{Policy, StopReason, Throttle, ms, s};
+use redial::{AttemptEnd, Failure, Policy, StopReason, Throttle, ms, s};
 use redial_aws::{CallOptions, ReportSlot, RetryInterceptor, SetupError, with_retries};
 use redial_smithy::{StandardRetryStrategy, TokenOrder};
 
@@ -206,6 +208,20 @@ async fn client_deadline_of_the_policy_ends_attempt_and_delay() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn client_deadline_in_an_attempt_reports_the_failure_before() {
+    let policy = Policy::constant(ms(10)).deadline(ms(100)).throttle(Throttle::none()).build();
+    let service = Scripted::new([Answer::throttled(), Answer::hang()]);
+    let client = client(service.config(), &RetryInterceptor::new(policy).unwrap());
+    let report = ReportSlot::new();
+    let options = CallOptions::new().report(&report);
+    let error = client.list_tables().customize().interceptor(options).send().await.unwrap_err();
+    assert!(matches!(error, SdkError::TimeoutError(_)), "{error:?}");
+    let report = report.take().unwrap();
+    assert_eq!((report.attempts, report.stop_reason), (2, StopReason::Deadline));
+    assert_eq!(report.history[0].end, AttemptEnd::Failed(Failure::throttling()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn client_operation_timeout_of_the_sdk_limits_the_policy() {
     let timeouts = TimeoutConfig::builder().operation_timeout(ms(100)).build();
     let policy = Policy::constant(ms(60)).attempts(9).throttle(Throttle::none()).build();
@@ -279,6 +295,28 @@ async fn client_strategy_decides_each_delay() {
     let service = Scripted::always(Answer::status(503));
     put(&client(service.config(), &RetryInterceptor::new(policy).unwrap())).await.unwrap_err();
     assert_eq!(service.starts_ms(), [0.0, 7.0, 77.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_elapsed_time_counts_from_the_first_attempt() {
+    let strategy = |request: &Request<'_>| Decision::Retry(request.elapsed());
+    let policy = Policy::constant(ms(1)).attempts(2).throttle(Throttle::none()).build();
+    let policy = policy.with_strategy(strategy).unwrap();
+    let service = Scripted::always(Answer::status(503).after(ms(40)));
+    put(&client(service.config(), &RetryInterceptor::new(policy).unwrap())).await.unwrap_err();
+    assert_eq!(service.starts_ms(), [0.0, 80.0]);
+    let limits = Limits { hard: Some(ms(60)), basis: LimitBasis::Elapsed, ..Limits::default() };
+    let policy = Policy::constant(ms(30)).limits(limits).throttle(Throttle::none()).build();
+    let service = Scripted::always(Answer::status(503).after(ms(40)));
+    put(&client(service.config(), &RetryInterceptor::new(policy).unwrap())).await.unwrap_err();
+    assert_eq!(service.seen().len(), 1, "40 ms have passed, and 30 ms more do not fit");
+    let timeouts = TimeoutConfig::builder().operation_timeout(ms(60)).build();
+    let policy = Policy::constant(ms(30)).throttle(Throttle::none()).build();
+    let service = Scripted::always(Answer::status(503).after(ms(40)));
+    let retries = RetryInterceptor::new(policy).unwrap();
+    let began = tokio::time::Instant::now();
+    put(&client(service.config().timeout_config(timeouts), &retries)).await.unwrap_err();
+    assert_eq!((service.seen().len(), began.elapsed()), (1, ms(40)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -412,6 +450,29 @@ async fn client_operation_override_replaces_the_policy() {
     let config = with_retries!(Config::builder(), usual.clone());
     client.list_tables().customize().config_override(config).send().await.unwrap();
     assert_eq!(service.seen().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_success_at_once_counts_once_and_for_its_policy() {
+    let (usual, special) = (RetryInterceptor::aws_2026(), RetryInterceptor::aws_2026());
+    let service = Scripted::always(Answer::status(503));
+    let client = client(service.config(), &usual);
+    let list_with = async |retries: &RetryInterceptor| {
+        let config = with_retries!(Config::builder(), retries.clone());
+        client.list_tables().customize().config_override(config).send().await
+    };
+    let tokens = || [&usual, &special].map(|retries| retries.policy().tokens(0).unwrap());
+    client.list_tables().send().await.unwrap_err();
+    list_with(&special).await.unwrap_err();
+    assert_eq!(tokens(), [472.0, 472.0]);
+    service.answer_always(Answer::ok());
+    client.list_tables().send().await.unwrap();
+    assert_eq!(tokens(), [473.0, 472.0]);
+    list_with(&special).await.unwrap();
+    assert_eq!(tokens(), [473.0, 473.0]);
+    // The same one twice is one policy.
+    list_with(&usual).await.unwrap();
+    assert_eq!(tokens(), [474.0, 473.0]);
 }
 
 #[test]

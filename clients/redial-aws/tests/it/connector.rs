@@ -5,6 +5,8 @@ use std::io::ErrorKind;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_s3::primitives::{ByteStream, SdkBody};
 use bytes::Bytes;
@@ -78,6 +80,20 @@ async fn connector_returns_the_last_error_of_the_service() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn connector_final_error_refunds_nothing() {
+    let policy = StandardRetryStrategy::aws_2026().capacity(20.0).policy().unwrap();
+    let invalid = || Answer::error("ValidationException");
+    let service = Scripted::new([Answer::status(503), invalid(), invalid(), Answer::ok()]);
+    let client = client(&service, policy.clone());
+    client.list_tables().send().await.unwrap_err();
+    assert_eq!(policy.tokens(0), Some(6.0), "the retry stays paid");
+    client.list_tables().send().await.unwrap_err();
+    assert_eq!(policy.tokens(0), Some(6.0), "an error at once adds nothing");
+    client.list_tables().send().await.unwrap();
+    assert_eq!(policy.tokens(0), Some(7.0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn connector_reads_statuses_headers_and_hints() {
     for (answer, retried) in [
         (Answer::status(429), true),
@@ -98,6 +114,19 @@ async fn connector_reads_statuses_headers_and_hints() {
     let service = Scripted::new([busy, Answer::ok()]);
     client(&service, quick(2)).list_tables().send().await.unwrap();
     assert_eq!(service.starts_ms(), [0.0, 70.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connector_attempt_timeout_of_the_sdk_covers_all_attempts() {
+    let service = Scripted::always(Answer::status(503));
+    let policy = Policy::constant(ms(60)).attempts(10).throttle(Throttle::none()).build();
+    let http = RetryHttpClient::new(service.http_client(), policy);
+    let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ms(100)).build();
+    let config = service.config().http_client(http).timeout_config(timeouts);
+    let client = Client::from_conf(config.retry_config(RetryConfig::disabled()).build());
+    let error = client.list_tables().send().await.unwrap_err();
+    assert!(matches!(error, SdkError::TimeoutError(_)), "{error:?}");
+    assert_eq!(service.starts_ms(), [0.0, 60.0]);
 }
 
 #[tokio::test(start_paused = true)]

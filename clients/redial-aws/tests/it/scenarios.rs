@@ -1,6 +1,6 @@
 //! Goal: the Smithy scenarios hold for an SDK client. Method: each is played on a paused clock against a
 //! scripted service: inside the client if its retries are charged before the backoff, and around the operation
-//! otherwise.
+//! otherwise; and each of them below signing, where the reason of the end is not visible.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use redial::testing::draws;
 use redial::{Policy, Sleeper as _, StopReason, Tokio};
-use redial_aws::{CallOptions, ReportSlot, RetryInterceptor, sdk_failure};
+use redial_aws::{CallOptions, ReportSlot, RetryHttpClient, RetryInterceptor, sdk_failure};
 use redial_smithy::StandardRetryStrategy;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -18,8 +18,8 @@ use crate::scripted::{Answer, Scripted};
 
 const SCENARIOS: &str = include_str!("../../../../scenarios/smithy.json");
 
-/// How many scenarios play inside the client, and how many around the operation.
-const PLAYED: (usize, usize) = (2, 10);
+/// How many scenarios play inside the client, around the operation, and below signing.
+const PLAYED: [usize; 3] = [2, 10, 12];
 
 /// The SDK's timers count in milliseconds, rounded up.
 const TOLERANCE: Duration = Duration::from_millis(1);
@@ -34,7 +34,10 @@ fn answer(attempt: &Value) -> Answer {
         "fatal" => Answer::error("ValidationException"),
         "server" => Answer::status(503),
         "client" => Answer::io(ErrorKind::ConnectionReset),
-        "throttling" => Answer::throttled(),
+        // Services with another protocol have the code in this header, which is also seen below signing.
+        "throttling" => {
+            Answer::throttled().header("x-amzn-errortype", "ProvisionedThroughputExceededException")
+        }
         "timeout" => Answer::timeout(),
         "hang" => Answer::hang(),
         other => panic!("an unknown outcome {other:?}"),
@@ -49,10 +52,23 @@ fn assert_close(found: Duration, expected: &Value, what: &str) {
     assert!(is_close, "{what}: {found:?}, expected {expected:?}");
 }
 
-/// Plays the calls of a scenario one after the other; `call` makes one and returns how it ended.
+/// The reason as scenarios name it.
+fn why(stop_reason: StopReason) -> &'static str {
+    match stop_reason {
+        StopReason::Succeeded => "succeeded",
+        StopReason::NotRetryable => "fatal",
+        StopReason::AttemptsExhausted => "attempts",
+        StopReason::Throttled => "throttled",
+        StopReason::Deadline => "deadline",
+        other => panic!("unexpected: {other:?}"),
+    }
+}
+
+/// Plays the calls of a scenario one after the other; `call` makes one and returns how it ended, and why if
+/// that is visible.
 async fn play<C>(scenario: &Value, policy: &Policy, service: &Scripted, mut call: C)
 where
-    C: AsyncFnMut() -> (StopReason, bool),
+    C: AsyncFnMut() -> (Option<StopReason>, bool),
 {
     let draws_of = |list: &Vec<Value>| list.iter().map(|it| it.as_f64().unwrap()).collect();
     let list: Vec<f64> = scenario["draws"].as_array().map_or_else(|| vec![0.5], draws_of);
@@ -73,15 +89,9 @@ where
         for (seen, expected) in seen.iter().zip(starts) {
             assert_close(seen.at - start, expected, "start");
         }
-        let why = match stop_reason {
-            StopReason::Succeeded => "succeeded",
-            StopReason::NotRetryable => "fatal",
-            StopReason::AttemptsExhausted => "attempts",
-            StopReason::Throttled => "throttled",
-            StopReason::Deadline => "deadline",
-            other => panic!("unexpected: {other:?}"),
-        };
-        assert_eq!(why, end["why"].as_str().expect("why"));
+        if let Some(stop_reason) = stop_reason {
+            assert_eq!(why(stop_reason), end["why"].as_str().expect("why"));
+        }
         assert_eq!(is_ok, end["outcome"] == "ok");
         let tokens = policy.tokens(Tokio.now()).expect("a bucket");
         let expected = expected["expect"]["tokens"].as_f64().expect("tokens");
@@ -99,7 +109,7 @@ async fn play_inside(scenario: &Value, policy: Policy) {
         let report = ReportSlot::new();
         let options = CallOptions::new().report(&report);
         let result = client.list_tables().customize().interceptor(options).send().await;
-        (report.take().expect("a report").stop_reason, result.is_ok())
+        (Some(report.take().expect("a report").stop_reason), result.is_ok())
     };
     play(scenario, &policy, &service, call).await;
 }
@@ -112,29 +122,45 @@ async fn play_around(scenario: &Value, policy: Policy) {
     let call = async || {
         let list = policy.retry(|| client.list_tables().send()).when(sdk_failure);
         match list.await {
-            Ok(_) => (StopReason::Succeeded, true),
-            Err(error) => (error.stop_reason(), false),
+            Ok(_) => (Some(StopReason::Succeeded), true),
+            Err(error) => (Some(error.stop_reason()), false),
         }
     };
+    play(scenario, &policy, &service, call).await;
+}
+
+/// Below signing, with the SDK's retries off.
+async fn play_below(scenario: &Value, policy: Policy) {
+    let service = Scripted::default();
+    let http = RetryHttpClient::new(service.http_client(), policy.clone());
+    let config = service.config().http_client(http).retry_config(RetryConfig::disabled());
+    let client = Client::from_conf(config.build());
+    let call = async || (None, client.list_tables().send().await.is_ok());
     play(scenario, &policy, &service, call).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn scenarios_of_smithy_hold_for_an_sdk_client() {
     let file: Value = serde_json::from_str(SCENARIOS).expect("JSON");
-    let mut played = (0, 0);
+    let mut played = [0; 3];
     for scenario in file["scenarios"].as_array().expect("scenarios") {
         println!("{}", scenario["name"]);
-        let strategy = scenario["policy"]["smithy"].clone();
-        let strategy: StandardRetryStrategy = serde_json::from_value(strategy).expect("a strategy");
-        let policy = strategy.policy().expect("a policy");
-        if RetryInterceptor::new(policy.clone()).is_ok() {
-            play_inside(scenario, policy).await;
-            played.0 += 1;
+        // A bucket of its own for each way.
+        let policy = || {
+            let strategy = scenario["policy"]["smithy"].clone();
+            let strategy: StandardRetryStrategy =
+                serde_json::from_value(strategy).expect("a strategy");
+            strategy.policy().expect("a policy")
+        };
+        if RetryInterceptor::new(policy()).is_ok() {
+            play_inside(scenario, policy()).await;
+            played[0] += 1;
         } else {
-            play_around(scenario, policy).await;
-            played.1 += 1;
+            play_around(scenario, policy()).await;
+            played[1] += 1;
         }
+        play_below(scenario, policy()).await;
+        played[2] += 1;
     }
     assert_eq!(played, PLAYED);
 }

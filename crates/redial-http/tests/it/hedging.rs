@@ -2,10 +2,16 @@
 
 use std::time::Instant;
 
-use http::Method;
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::Empty;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 use redial::{Hedged, Policy, Report, Throttle, ms, s};
 use redial_http::reqwest::SendWith;
-use redial_http::{RequestOptions, RetryLayer};
+use redial_http::{RequestOptions, RetryLayer, RetryMiddleware};
+use reqwest_middleware::ClientBuilder;
+use tower::{Layer, ServiceExt};
 
 use crate::server::{Answer, Server, client, fast};
 
@@ -28,6 +34,27 @@ async fn hedging_second_attempt_wins_if_the_first_is_slow() {
     assert!(start.elapsed() < s(10));
     let report = response.extensions().get::<Report>().unwrap();
     assert_eq!((report.attempts, server.requests()), (2, 2));
+}
+
+#[tokio::test]
+async fn hedging_works_around_the_client_of_hyper() {
+    let server = slow_first().await;
+    let service = hedging().layer(Client::builder(TokioExecutor::new()).build_http());
+    let start = Instant::now();
+    let request = Request::get(server.url("/")).body(Empty::<Bytes>::new()).unwrap();
+    let response = service.oneshot(request).await.unwrap();
+    assert_eq!(redial_http::attempts(response.extensions()), 2);
+    assert!(response.status() == 200 && start.elapsed() < s(10));
+}
+
+#[tokio::test]
+async fn hedging_works_in_the_middleware() {
+    let server = slow_first().await;
+    let client = ClientBuilder::new(client()).with(RetryMiddleware::new(hedging())).build();
+    let start = Instant::now();
+    let response = client.get(server.url("/")).send().await.unwrap();
+    assert_eq!(redial_http::attempts(response.extensions()), 2);
+    assert!(response.status() == 200 && start.elapsed() < s(10));
 }
 
 #[tokio::test]

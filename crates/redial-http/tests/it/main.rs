@@ -19,3 +19,4 @@ mod proxy;
 mod retry_after;
 mod server;
 mod tls;
+mod tls_server;

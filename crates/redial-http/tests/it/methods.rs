@@ -105,6 +105,28 @@ async fn url_with_the_word_certificate_is_no_certificate_error() {
     }
 }
 
+/// A resolver that never answers.
+struct NoAnswer;
+
+impl reqwest::dns::Resolve for NoAnswer {
+    fn resolve(&self, _name: reqwest::dns::Name) -> reqwest::dns::Resolving {
+        Box::pin(std::future::pending())
+    }
+}
+
+// Without a connection nothing was sent.
+#[tokio::test]
+async fn connect_timeout_is_retried_for_every_method() {
+    let client = client_builder().dns_resolver(std::sync::Arc::new(NoAnswer));
+    let client = client.connect_timeout(redial::ms(50)).build().unwrap();
+    let request = client.post("http://example.invalid/").body("order");
+    let error = request.send_with(&fast()).await.unwrap_err();
+    assert_eq!((error.attempts(), error.stop_reason()), (4, StopReason::AttemptsExhausted));
+    assert!(error.last().unwrap().is_connect() && error.last().unwrap().is_timeout());
+    let AttemptEnd::Failed(failure) = error.report().history[0].end else { panic!("{error:?}") };
+    assert!(failure.proves_not_run() && failure.kind == redial::FailureKind::Timeout);
+}
+
 #[tokio::test]
 async fn host_that_is_not_found_is_retried_for_every_method() {
     let client = client_builder().dns_resolver(std::sync::Arc::new(NoNames)).build().unwrap();
