@@ -49,10 +49,10 @@ pub struct Arguments {
     pub policy: Option<PathBuf>,
 
     /// End an attempt that takes longer, with all processes that it has started, and try again.
-    #[arg(long, short = 't', value_name = "DURATION", value_parser = duration, help_heading = "Time")]
+    #[arg(long, short = 't', value_name = "DURATION", value_parser = time, help_heading = "Time")]
     pub timeout: Option<Duration>,
     /// The time for all attempts and delays together.
-    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Time")]
+    #[arg(long, value_name = "DURATION", value_parser = time, help_heading = "Time")]
     pub deadline: Option<Duration>,
     /// How long a command that is ended has between SIGTERM and SIGKILL.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = KILL_AFTER, help_heading = "Time")]
@@ -212,6 +212,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A duration above 0.
+fn time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => {
+            Err("0 leaves the command no time; leave the option out for no limit".to_owned())
+        }
+        time => Ok(time),
+    }
+}
+
 fn attempts(text: &str) -> Result<Attempts, String> {
     match text {
         "unlimited" | "forever" => Ok(Attempts::Unlimited),
@@ -303,6 +313,13 @@ mod tests {
         for wrong in ["", "KiB", "1.5M", "1TB", "-1", "99999999999999G"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn run_argument_time_is_above_zero() {
+        assert_eq!(time("1ms"), Ok(Duration::from_millis(1)));
+        assert!(time("0s").unwrap_err().contains("leave the option out"));
+        assert!(time("5").unwrap_err().contains("is not a duration"));
     }
 
     #[test]

@@ -210,9 +210,16 @@ fn end(status: io::Result<ExitStatus>) -> End {
     End::Exited(status.code().unwrap_or(1))
 }
 
-fn not_started(name: &OsString, error: &io::Error) -> End {
-    let name = name.to_string_lossy();
+fn not_started(name_of_file: &OsString, error: &io::Error) -> End {
+    let name = name_of_file.to_string_lossy();
     if error.kind() == io::ErrorKind::NotFound {
+        // A path is looked up as it is, and the file can be there without what runs it.
+        if name.contains('/') && std::path::Path::new(name_of_file).exists() {
+            let text = format!(
+                "{name} cannot be executed: the interpreter in its first line, or its loader, was not found"
+            );
+            return End::NotStarted { code: CANNOT_EXECUTE, text };
+        }
         return End::NotStarted { code: NOT_FOUND, text: format!("{name}: command not found") };
     }
     // No process, no memory or no file descriptor is left: that is not about the command.
