@@ -122,7 +122,14 @@ fn latency(text: &str) -> Result<Distribution, Failure> {
         return file::parse_distribution(&content, format)
             .map_err(|problems| (PROBLEMS, format!("{text}:{problems}")));
     }
-    written_latency(text).map_err(|problem| (UNREADABLE, format!("--latency {text}: {problem}")))
+    written_latency(text).map_err(|problem| {
+        let looks_like_file = text.contains(['/', '\\']) || Path::new(text).extension().is_some();
+        let missing = match looks_like_file && !text.starts_with(|c: char| c.is_ascii_digit()) {
+            true => "there is no such file; ",
+            false => "",
+        };
+        (UNREADABLE, format!("--latency {text}: {missing}{problem}"))
+    })
 }
 
 /// A latency as it is written in a simulation file; a duration needs no quotes.
@@ -160,11 +167,27 @@ pub(crate) fn policy(path: &str, text: &str, method: Option<&str>) -> Result<Cal
     })?;
     let Some(method) = method else {
         let text = "this is a service config; name a method with --method /package.Service/Method";
-        return Err((UNREADABLE, format!("{path}: {text}")));
+        return Err((UNREADABLE, format!("{path}: {text}{}", entries(&config))));
     };
     if config.method(method).is_none() {
-        let text = format!("{path}: no entry of the service config matches the method {method}");
+        let text = format!(
+            "{path}: no entry of the service config matches the method {method}{}",
+            entries(&config)
+        );
         return Err((PROBLEMS, text));
     }
     Ok(CallPolicy::from_service_config(&config, method))
+}
+
+/// The names of the entries, as the end of a sentence.
+fn entries(config: &ServiceConfig) -> String {
+    const LISTED_MAX: usize = 5;
+    let names = config.entries().iter().flat_map(|entry| &entry.names);
+    let names: Vec<String> = names.map(ToString::to_string).collect();
+    let listed = names.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => "; none of its entries has a name".to_owned(),
+        1..=LISTED_MAX => format!("; its entries are for {listed}"),
+        count => format!("; its entries are for {listed} and {} more", count - LISTED_MAX),
+    }
 }
