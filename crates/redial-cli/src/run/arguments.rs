@@ -152,7 +152,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   N      the exit code of the command's last attempt
   128+N  signal N ended the last attempt
-  1      the command succeeded, but not with the output that was asked for
+  1      the command succeeded, but not with the output or the exit code that was asked for
   124    the deadline or the timeout of the last attempt ended it
   125    this program failed, could not write the output, or was used wrongly
   126    the command cannot be executed

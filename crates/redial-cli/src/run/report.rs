@@ -164,6 +164,9 @@ impl Ended<'_> {
             {
                 format!("{}, without the awaited output", exit.end)
             }
+            (AttemptEnd::Failed(_) | AttemptEnd::Fatal, Some(exit)) => {
+                format!("{}{}", exit.end, self.run.rules.because(&exit))
+            }
             (_, Some(exit)) => exit.end.to_string(),
             (_, None) => "ended".to_owned(),
         }

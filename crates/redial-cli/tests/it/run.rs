@@ -190,10 +190,15 @@ fn run_output_patterns_decide() {
     assert!(never.err.contains("exit code 0, without the awaited output"), "{never:?}");
     let retry = folder.run(&["-n", "2", "--retry-on-output", "busy"], "echo busy >&2; exit 0");
     assert_eq!(retry.code, Some(1), "{retry:?}");
-    assert!(retry.err.contains("gave up after 2 attempts"), "{retry:?}");
+    let why = "exit code 0, and its output matches --retry-on-output (no attempt left)";
+    assert!(retry.err.contains("gave up after 2 attempts") && retry.err.contains(why), "{retry:?}");
     let stop = folder.run(&["-n", "3", "--stop-on-output", "denied"], "echo denied; exit 6");
     assert_eq!(stop.code, Some(6), "{stop:?}");
-    assert!(stop.err.contains("gave up after 1 attempt "), "{stop:?}");
+    let why = "exit code 6, and its output matches --stop-on-output\n";
+    assert!(stop.err.contains("gave up after 1 attempt ") && stop.err.ends_with(why), "{stop:?}");
+    let other = folder.run(&["-n", "1", "--success-on", "3"], "exit 0");
+    assert_eq!(other.code, Some(1), "{other:?}");
+    assert!(other.err.contains("exit code 0, which is not in --success-on"), "{other:?}");
 }
 
 #[test]
