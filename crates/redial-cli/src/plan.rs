@@ -26,7 +26,7 @@ pub struct Arguments {
     /// standard input.
     #[arg(required = true, value_name = "FILE", num_args = 1..=FILES_MAX)]
     pub files: Vec<String>,
-    /// The method of a service config, such as /shop.Orders/Get.
+    /// The method of a service config, such as /shop.Orders/Get; not needed if it has one entry.
     #[arg(long, value_name = "METHOD")]
     pub method: Option<String>,
     /// The share of attempts that fail, from 0 to 1.
@@ -88,7 +88,8 @@ fn plans(
     let mut plans = Vec::new();
     for (index, (path, name)) in arguments.files.iter().zip(names(&arguments.files)).enumerate() {
         let text = output::read(path).map_err(|error| (UNREADABLE, error))?;
-        let policy = policy(path, &text, arguments.method.as_deref())?;
+        let only = if arguments.method.is_none() { only_method(&text) } else { None };
+        let policy = policy(path, &text, arguments.method.as_deref().or(only.as_deref()))?;
         let plan = plan_watched(&name, &policy, &assumptions, &|share| {
             progress((index as f64 + share) / arguments.files.len() as f64);
             ControlFlow::Continue(())
@@ -96,6 +97,13 @@ fn plans(
         plans.push(plan.map_err(|error| (PROBLEMS, format!("{path}: {error}")))?);
     }
     Ok(plans)
+}
+
+/// A method of the only entry of a service config.
+fn only_method(text: &str) -> Option<String> {
+    let config = ServiceConfig::parse(text).ok().filter(|_| is_service_config(text))?;
+    let [entry] = config.entries() else { return None };
+    entry.names.first().map(ToString::to_string)
 }
 
 /// The names of the policies: those of their files, or the paths of files with the same name.

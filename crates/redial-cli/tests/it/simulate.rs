@@ -308,14 +308,19 @@ fn plan_writes_pictures() {
 
 #[test]
 fn plan_of_a_service_config_needs_a_method() {
-    let file = Temporary::new(
-        r#"{ "methodConfig": [{ "name": [{ "service": "a.B" }], "timeout": "1s",
-            "retryPolicy": { "maxAttempts": 3, "initialBackoff": "0.1s", "maxBackoff": "1s",
-            "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }] }"#,
-    );
-    let (code, _, err) = redial(&["plan", file.path()]);
+    let entry = r#"{ "name": [{ "service": "a.B" }], "timeout": "1s",
+        "retryPolicy": { "maxAttempts": 3, "initialBackoff": "0.1s", "maxBackoff": "1s",
+        "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }"#;
+    let other = r#"{ "name": [{ "service": "c.E", "method": "Get" }] }"#;
+    let two = Temporary::new(format!(r#"{{ "methodConfig": [{entry}, {other}] }}"#));
+    let (code, _, err) = redial(&["plan", two.path()]);
     assert_eq!(code, Some(2));
-    assert!(err.contains("--method /package.Service/Method; its entries are for /a.B/\n"), "{err}");
+    let entries = "--method /package.Service/Method; its entries are for /a.B/, /c.E/Get\n";
+    assert!(err.contains(entries), "{err}");
+    // The only entry needs no name.
+    let file = Temporary::new(format!(r#"{{ "methodConfig": [{entry}] }}"#));
+    let only = json(&["plan", file.path(), "--json"]);
+    assert_eq!(only["plans"][0]["deadline_seconds"].as_f64(), Some(1.0));
     assert_eq!(redial(&["plan", file.path(), "--method", "/c.D/Get"]).0, Some(1));
     let plans = json(&["plan", file.path(), "--method", "/a.B/Get", "--json"]);
     assert_eq!(plans["plans"][0]["deadline_seconds"].as_f64(), Some(1.0));
