@@ -156,7 +156,9 @@ Exit codes:
   124    the deadline or the timeout of the last attempt ended it
   125    this program failed, could not write the output, or was used wrongly
   126    the command cannot be executed
-  127    the command was not found";
+  127    the command was not found
+
+The command finds the number of the attempt, from 1, in the environment variable REDIAL_ATTEMPT.";
 
 /// How often the command is run at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

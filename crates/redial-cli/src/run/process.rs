@@ -19,6 +19,8 @@ use super::output::is_closed;
 use super::output::{Held, Sink, Stream, pump};
 use super::run_state::{Live, RunState};
 
+/// The variable that tells the command the number of the attempt, from 1.
+const NUMBER: &str = "REDIAL_ATTEMPT";
 /// How often a process group is asked whether it has ended.
 const POLL: Duration = Duration::from_millis(10);
 /// How long the end of a group and of its output is awaited after SIGKILL. Only a process that has
@@ -60,8 +62,8 @@ struct Running {
 }
 
 impl Process {
-    /// Starts the program.
-    pub(super) fn start(run: &Arc<RunState>) -> Result<Process, End> {
+    /// Starts the program, as the attempt of this number.
+    pub(super) fn start(run: &Arc<RunState>, number: u32) -> Result<Process, End> {
         let program = &run.program;
         let (name, arguments) = program
             .command
@@ -69,6 +71,7 @@ impl Process {
             .ok_or_else(|| End::NotStarted { code: OWN_ERROR, text: "no command".to_owned() })?;
         let mut command = Command::new(name);
         command.args(arguments).stdin(program.input.stdio()).kill_on_drop(true);
+        command.env(NUMBER, number.to_string());
         #[cfg(unix)]
         if !program.foreground {
             command.process_group(0);

@@ -92,6 +92,13 @@ fn run_retries_until_the_command_works() {
 }
 
 #[test]
+fn run_command_finds_the_number_of_the_attempt() {
+    let folder = TestFolder::new();
+    let ran = folder.run(&["-n", "3", "--stdout", "live"], "echo $REDIAL_ATTEMPT; exit 1");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), "1\n2\n3\n"), "{ran:?}");
+}
+
+#[test]
 fn run_exit_code_is_that_of_the_last_attempt() {
     let folder = TestFolder::new();
     let ran = folder.run(&["--attempts", "2"], &fails(9, 7));
