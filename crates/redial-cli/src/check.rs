@@ -14,6 +14,7 @@ mod kind;
 mod machine_readable;
 mod policy;
 mod proto;
+mod rules;
 mod runtimes;
 mod scenario;
 mod service_config;
@@ -23,10 +24,12 @@ mod text;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use crate::output;
 use crate::scenarios::source::Source;
 
 pub use finding::{Checked, Finding, Severity};
 pub use kind::Kind;
+pub(crate) use policy::nearest;
 pub use proto::Services;
 pub use runtimes::Runtime;
 
@@ -63,6 +66,9 @@ pub struct Arguments {
     /// Fail on warnings, too.
     #[arg(long)]
     pub strict: bool,
+    /// Do not report warnings and notes of these rules, whose names are in brackets in the messages.
+    #[arg(long, value_name = "RULE", value_delimiter = ',', value_parser = rules::known)]
+    pub allow: Vec<String>,
 }
 
 const EXIT_CODES: &str = "\
@@ -109,14 +115,14 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
             }
         }
     }
-    match if arguments.json { Format::Json } else { arguments.format } {
-        Format::Text => text::print(&checked, out, err)?,
-        Format::Json => machine_readable::json(&checked, out)?,
-        Format::Sarif => machine_readable::sarif(&checked, out)?,
-    }
+    let result = match if arguments.json { Format::Json } else { arguments.format } {
+        Format::Text => text::print(&checked, out, err),
+        Format::Json => machine_readable::json(&checked, out),
+        Format::Sarif => machine_readable::sarif(&checked, out),
+    };
     let count = |severity| checked.iter().map(|file| file.count(severity)).sum::<usize>();
     let failed = count(Severity::Error) > 0 || arguments.strict && count(Severity::Warning) > 0;
-    Ok(if unreadable { 2 } else { u8::from(failed) })
+    output::printed(if unreadable { 2 } else { u8::from(failed) }, result)
 }
 
 /// The JSON that `--format json` prints.
@@ -135,6 +141,14 @@ pub fn check(source: Source, arguments: &Arguments, services: Option<&Services>)
         Kind::Scenarios => scenario::check(&source),
         Kind::Simulation => simulation::check(&source),
     };
+    debug_assert!(
+        findings.iter().all(|finding| rules::description(&finding.rule).is_some()),
+        "a rule without a description: {findings:?}"
+    );
+    let is_allowed = |finding: &Finding| {
+        finding.severity != Severity::Error && arguments.allow.contains(&finding.rule)
+    };
+    findings.retain(|finding| !is_allowed(finding));
     findings.sort_by_key(|finding| (finding.range.start, finding.severity));
     finding::truncate(&mut findings, source.text().len());
     Checked { source, kind, findings }

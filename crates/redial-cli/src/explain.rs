@@ -15,7 +15,8 @@ use crate::log_file::{self, human};
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub struct Arguments {
-    /// A call log: JSON lines, as `CallLog::to_json_lines` and `redial run --log` write them.
+    /// A call log: JSON lines, as `CallLog::to_json_lines` and `redial run --log` write them; `-` is
+    /// standard input.
     pub log: PathBuf,
     /// Print one JSON object.
     #[arg(long)]
@@ -78,7 +79,13 @@ fn sentences(log: &CallLog) -> Vec<String> {
     let start = log.events().first().map_or(0, |(at, _)| *at);
     let mut words = Sentences { start, starts: Vec::new(), draw: None };
     let events = log.events().iter().enumerate();
-    events.filter_map(|(index, &(at, event))| words.next(at, event, log.detail(index))).collect()
+    let mut all: Vec<String> = events
+        .filter_map(|(index, &(at, event))| words.next(at, event, log.detail(index)))
+        .collect();
+    if end(log).is_none() {
+        all.push("The log ends here: the call had not ended yet.".to_owned());
+    }
+    all
 }
 
 /// Puts events into words, one after the other.

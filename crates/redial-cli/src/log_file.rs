@@ -11,15 +11,21 @@ use crate::scenarios::source::Source;
 /// The largest call log.
 pub const LOG_BYTES_MAX: u64 = 1 << 28;
 
-/// Reads a call log.
+/// Reads a call log; `-` is standard input.
 ///
 /// # Errors
 /// It cannot be read, or the first line that is not valid.
 pub fn open(path: &Path) -> Result<CallLog, String> {
     let name = path.to_string_lossy();
-    let source = Source::open(&name, LOG_BYTES_MAX).map_err(|error| error.to_string())?;
-    let log =
-        CallLog::from_json_lines(source.text()).map_err(|error| format!("{name}: {error}"))?;
+    let source = Source::open_or_stdin(&name, LOG_BYTES_MAX).map_err(|error| error.to_string())?;
+    let log = CallLog::from_json_lines(source.text()).map_err(|error| {
+        let error = error.to_string();
+        let hint = match error.starts_with("line 1: ") {
+            true => "; `redial run --log` and CallLog::to_json_lines write call logs",
+            false => "",
+        };
+        format!("{name}: {error}{hint}")
+    })?;
     if log.events().is_empty() {
         return Err(format!("{name}: the call log has no events"));
     }

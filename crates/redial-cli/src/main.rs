@@ -46,6 +46,10 @@ enum Command {
     Man(manual::ManArguments),
 }
 
+/// The exit code of a command whose reader has gone before its result was known: that of a program that
+/// SIGPIPE has ended.
+const CLOSED: u8 = 128 + 13;
+
 const RUN_ABOUT: &str =
     "Run a command until it works: backoff, timeouts, a retry budget that processes share";
 
@@ -96,12 +100,20 @@ fn main() -> ExitCode {
         }
     };
     let flushed = out.flush().and_then(|()| err.flush());
-    match done.and_then(|code| flushed.map(|()| code)) {
-        Ok(code) => code.into(),
-        // The reader of the output has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("redial: cannot write: {error}");
+    exit_code(done, flushed)
+}
+
+/// The exit code of a command. A reader that has closed the pipe, as in `| head`, does not change it: a
+/// pipe must not turn a failure into a success.
+fn exit_code(done: io::Result<u8>, flushed: io::Result<()>) -> ExitCode {
+    let is_closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    match (done, flushed) {
+        (Ok(code), Ok(())) => code.into(),
+        (Ok(code), Err(error)) if is_closed(&error) => code.into(),
+        (Err(error), _) if is_closed(&error) => ExitCode::from(CLOSED),
+        (Err(error), _) | (Ok(_), Err(error)) => {
+            // Standard error may be the one that cannot be written.
+            let _ = writeln!(io::stderr(), "redial: cannot write: {error}");
             ExitCode::from(2)
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::path::Path;
 
 use redial_sim::chart::{self, Style};
 use redial_sim::file::FILE_MAX;
@@ -85,20 +86,38 @@ fn cannot_write(path: &str, error: &io::Error) -> String {
 
 /// The text of a file, or of standard input for `-`.
 pub(crate) fn read(path: &str) -> Result<String, String> {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let most = FILE_MAX as u64 + 1;
-        match path {
-            "-" => io::stdin().lock().take(most).read_to_end(&mut bytes)?,
-            _ => File::open(path)?.take(most).read_to_end(&mut bytes)?,
-        };
-        if bytes.len() > FILE_MAX {
-            return Err(io::Error::other(format!("it is larger than {FILE_MAX} bytes")));
-        }
-        Ok(bytes)
+    let text = match path {
+        "-" => read_text(io::stdin().lock()),
+        _ => read_file(path),
     };
-    let bytes = read().map_err(|error| format!("{path}: cannot be read: {error}"))?;
-    String::from_utf8(bytes).map_err(|_| format!("{path}: not UTF-8: save the text as UTF-8"))
+    text.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => format!("{path}: {error}"),
+        _ => format!("{path}: cannot be read: {error}"),
+    })
+}
+
+/// The text of a file.
+pub(crate) fn read_file(path: impl AsRef<Path>) -> io::Result<String> {
+    File::open(path).and_then(read_text)
+}
+
+fn read_text(from: impl Read) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    from.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > FILE_MAX {
+        return Err(io::Error::other(format!("it is larger than {FILE_MAX} bytes")));
+    }
+    let not_text =
+        |_| io::Error::new(io::ErrorKind::InvalidData, "not UTF-8: save the text as UTF-8");
+    String::from_utf8(bytes).map_err(not_text)
+}
+
+/// The exit code of a command after its result was printed. A reader that has gone does not change it.
+pub(crate) fn printed(code: u8, result: io::Result<()>) -> io::Result<u8> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        Ok(()) | Err(_) => Ok(code),
+    }
 }
 
 /// Writes an error and returns its exit code.

@@ -26,7 +26,7 @@ pub struct Arguments {
     /// standard input.
     #[arg(required = true, value_name = "FILE", num_args = 1..=FILES_MAX)]
     pub files: Vec<String>,
-    /// The method of a service config, such as /shop.Orders/Get.
+    /// The method of a service config, such as /shop.Orders/Get; not needed if it has one entry.
     #[arg(long, value_name = "METHOD")]
     pub method: Option<String>,
     /// The share of attempts that fail, from 0 to 1.
@@ -88,7 +88,8 @@ fn plans(
     let mut plans = Vec::new();
     for (index, (path, name)) in arguments.files.iter().zip(names(&arguments.files)).enumerate() {
         let text = output::read(path).map_err(|error| (UNREADABLE, error))?;
-        let policy = policy(path, &text, arguments.method.as_deref())?;
+        let only = if arguments.method.is_none() { only_method(&text) } else { None };
+        let policy = policy(path, &text, arguments.method.as_deref().or(only.as_deref()))?;
         let plan = plan_watched(&name, &policy, &assumptions, &|share| {
             progress((index as f64 + share) / arguments.files.len() as f64);
             ControlFlow::Continue(())
@@ -96,6 +97,13 @@ fn plans(
         plans.push(plan.map_err(|error| (PROBLEMS, format!("{path}: {error}")))?);
     }
     Ok(plans)
+}
+
+/// A method of the only entry of a service config.
+fn only_method(text: &str) -> Option<String> {
+    let config = ServiceConfig::parse(text).ok().filter(|_| is_service_config(text))?;
+    let [entry] = config.entries() else { return None };
+    entry.names.first().map(ToString::to_string)
 }
 
 /// The names of the policies: those of their files, or the paths of files with the same name.
@@ -122,7 +130,14 @@ fn latency(text: &str) -> Result<Distribution, Failure> {
         return file::parse_distribution(&content, format)
             .map_err(|problems| (PROBLEMS, format!("{text}:{problems}")));
     }
-    written_latency(text).map_err(|problem| (UNREADABLE, format!("--latency {text}: {problem}")))
+    written_latency(text).map_err(|problem| {
+        let looks_like_file = text.contains(['/', '\\']) || Path::new(text).extension().is_some();
+        let missing = match looks_like_file && !text.starts_with(|c: char| c.is_ascii_digit()) {
+            true => "there is no such file; ",
+            false => "",
+        };
+        (UNREADABLE, format!("--latency {text}: {missing}{problem}"))
+    })
 }
 
 /// A latency as it is written in a simulation file; a duration needs no quotes.
@@ -160,11 +175,27 @@ pub(crate) fn policy(path: &str, text: &str, method: Option<&str>) -> Result<Cal
     })?;
     let Some(method) = method else {
         let text = "this is a service config; name a method with --method /package.Service/Method";
-        return Err((UNREADABLE, format!("{path}: {text}")));
+        return Err((UNREADABLE, format!("{path}: {text}{}", entries(&config))));
     };
     if config.method(method).is_none() {
-        let text = format!("{path}: no entry of the service config matches the method {method}");
+        let text = format!(
+            "{path}: no entry of the service config matches the method {method}{}",
+            entries(&config)
+        );
         return Err((PROBLEMS, text));
     }
     Ok(CallPolicy::from_service_config(&config, method))
+}
+
+/// The names of the entries, as the end of a sentence.
+fn entries(config: &ServiceConfig) -> String {
+    const LISTED_MAX: usize = 5;
+    let names = config.entries().iter().flat_map(|entry| &entry.names);
+    let names: Vec<String> = names.map(ToString::to_string).collect();
+    let listed = names.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => "; none of its entries has a name".to_owned(),
+        1..=LISTED_MAX => format!("; its entries are for {listed}"),
+        count => format!("; its entries are for {listed} and {} more", count - LISTED_MAX),
+    }
 }

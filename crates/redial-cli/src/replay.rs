@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::explain::end;
 use crate::log_file::{self, human};
+use crate::output;
 use crate::policy_file;
 use script::WhatIf;
 
@@ -21,7 +22,8 @@ use script::WhatIf;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub struct Arguments {
-    /// A call log: JSON lines, as `CallLog::to_json_lines` and `redial run --log` write them.
+    /// A call log: JSON lines, as `CallLog::to_json_lines` and `redial run --log` write them; `-` is
+    /// standard input.
     pub log: PathBuf,
     /// The policy (JSON or TOML). By default the file beside the log that `redial run --log` wrote.
     #[arg(long, value_name = "FILE")]
@@ -69,11 +71,11 @@ pub fn run(
 ) -> io::Result<u8> {
     match replay(arguments) {
         Ok(replayed) => {
-            match arguments.json {
-                true => writeln!(out, "{:#}", replayed.json())?,
-                false => replayed.print(columns, out)?,
-            }
-            Ok(u8::from(replayed.what_if.is_some()))
+            let result = match arguments.json {
+                true => writeln!(out, "{:#}", replayed.json()),
+                false => replayed.print(columns, out),
+            };
+            output::printed(u8::from(replayed.what_if.is_some()), result)
         }
         Err(text) => {
             writeln!(err, "redial: {text}")?;

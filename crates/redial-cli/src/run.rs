@@ -67,6 +67,8 @@ fn try_run(arguments: &Arguments) -> Result<u8, String> {
     let (policy, budget) = policy::build(arguments, &config)?;
     if let Some(path) = &arguments.log {
         let text = serde_json::to_string_pretty(&config).map_err(|error| error.to_string())?;
+        // A log that cannot be written is reported before the command runs.
+        write(path, "")?;
         write(&policy_beside(path), &format!("{text}\n"))?;
     }
     let program = Program {
@@ -168,8 +170,7 @@ async fn call(
         let (run, mut start) = (run.clone(), None);
         retry = retry.on_event(move |context, event| {
             let start = *start.get_or_insert(context.at);
-            let elapsed = context.at.saturating_sub(start);
-            print_error!("{}", report::line(elapsed, event, &run));
+            print_error!("{}", report::line(start, context.at, event, &run));
         });
     }
     let mut call = pin!(retry.into_future());

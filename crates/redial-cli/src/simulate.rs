@@ -11,7 +11,7 @@ use redial_sim::file::{self, Format};
 use redial_sim::{Error, Load, Report, Simulation, chart, scenarios};
 
 use crate::output::{self, OK, PROBLEMS, Pictures, UNREADABLE};
-use crate::progress;
+use crate::{check, progress};
 
 pub use gallery::gallery;
 
@@ -100,7 +100,9 @@ fn list(json: bool, out: &mut dyn Write) -> io::Result<u8> {
 
 fn unknown(name: &str, what: &str) -> String {
     let names: Vec<&str> = scenarios::ALL.iter().map(|scenario| scenario.name).collect();
-    format!("{name}: {what}; the scenarios are {}", names.join(", "))
+    let meant = check::nearest(name, &names).map(|name| format!(" did you mean {name:?}?"));
+    let listed = names.join(", ");
+    format!("{name}: {what};{} the scenarios are {listed}", meant.unwrap_or_default())
 }
 
 /// The simulation of a file or scenario, or the exit code and what is wrong.
@@ -130,7 +132,7 @@ fn open(name: &str) -> Result<Simulation, (u8, String)> {
 /// Opens the files that a simulation file of this name refers to, relative to its folder.
 pub(crate) fn files_beside(name: &str) -> impl Fn(&str) -> io::Result<String> {
     let folder = Path::new(name).parent().unwrap_or(Path::new("")).to_owned();
-    move |file| output::read(&folder.join(file).to_string_lossy()).map_err(io::Error::other)
+    move |file| output::read_file(folder.join(file))
 }
 
 fn show(

@@ -70,6 +70,9 @@ fn config(
     path: &Path<'_>,
     client: &ClientOptions,
 ) -> Option<Inner> {
+    if !matches!(value, Value::Object(_)) {
+        return reader.unexpected(Rule::Type, value, path, "an object", no_config(value));
+    }
     let fields = reader.object(value, path, &ROOT)?;
     let throttling = fields.get("retryThrottling");
     let retry_throttling = throttling
@@ -92,6 +95,27 @@ fn config(
     warnings::warn_about_entries(reader, &entries, &path, throttling.is_some(), client);
     let (entries, index) = entry::index(entries);
     Some(Inner { entries, index, retry_throttling, load_balancing, warnings: Vec::new() })
+}
+
+/// What to write in place of a value that is no config.
+fn no_config(value: &Value<'_>) -> Option<String> {
+    let has = |element: &Value<'_>, name: &str| match element {
+        Value::Object(object) => object.properties.iter().any(|it| it.name.as_str() == name),
+        _ => false,
+    };
+    let hint = match value {
+        Value::Array(list) if list.elements.iter().any(|it| has(it, "serviceConfig")) => {
+            "this is a list of choices, as in a DNS record: write only what is in serviceConfig"
+        }
+        Value::Array(list) if list.elements.iter().any(|it| has(it, "name")) => {
+            "write {\"methodConfig\": [...]} around the list"
+        }
+        Value::StringLit(text) if text.value.trim_start().starts_with('{') => {
+            "write the config itself, without the quotes around it"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
 }
 
 fn retry_throttling(

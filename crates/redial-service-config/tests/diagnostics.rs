@@ -203,3 +203,44 @@ fn diagnostics_hint_for_yaml_asks_for_json() {
         assert!(!printed.contains("YAML"), "{printed}");
     }
 }
+
+#[test]
+fn diagnostics_hint_translates_http_statuses_and_names_around_codes() {
+    for (written, hint) in [
+        ("503", "503 is an HTTP status, which gRPC clients see as \"UNAVAILABLE\""),
+        ("\"429\"", "429 is an HTTP status, which gRPC clients see as \"UNAVAILABLE\""),
+        ("500", "500 is an HTTP status, which gRPC clients see as \"UNKNOWN\""),
+        ("\"StatusCode.UNAVAILABLE\"", "did you mean \"UNAVAILABLE\"?"),
+        ("\"INTERNAL_SERVER_ERROR\"", "did you mean \"INTERNAL\"?"),
+    ] {
+        let printed = only(&with_field("retryableStatusCodes", &format!("[{written}]")));
+        assert!(printed.ends_with(&format!("; {hint}")), "{printed}");
+    }
+    let printed = only(&with_field("retryableStatusCodes", "[\"TIMEOUT\"]"));
+    assert!(printed.contains("; the names are CANCELLED, UNKNOWN, "), "{printed}");
+    assert!(!only(&with_field("retryableStatusCodes", "[99]")).contains(';'));
+}
+
+#[test]
+fn diagnostics_hint_names_the_field_that_other_libraries_call_differently() {
+    let text = with_field("maxAttempts", "3").replace("maxAttempts", "maxRetries");
+    let problems = ServiceConfig::parse(&text).unwrap_err();
+    let printed = problems.to_string();
+    assert!(printed.ends_with("; is \"maxRetries\" meant to be it?"), "{printed}");
+    let hint = problems.warnings().iter().find_map(|it| it.hint.as_deref());
+    assert_eq!(hint, Some("the field is called maxAttempts, and counts the first attempt, too"));
+}
+
+#[test]
+fn diagnostics_hint_for_the_wrong_kind_of_value_says_what_to_write() {
+    for (text, hint) in [
+        ("{\"methodConfig\": {\"name\": [{}]}}", "write it in brackets: [{...}]"),
+        ("[{\"name\": [{}]}]", "write {\"methodConfig\": [...]} around the list"),
+        ("[{\"serviceConfig\": {}}]", "write only what is in serviceConfig"),
+        ("\"{}\"", "write the config itself, without the quotes around it"),
+    ] {
+        let printed = only(text);
+        assert!(printed.ends_with(hint), "{printed}");
+    }
+    assert!(only("5").ends_with("expected an object, found 5"));
+}

@@ -186,11 +186,11 @@ impl Problems {
         let service = match effect {
             Effect::Stall { service } | Effect::Refuse { service } => *service,
             Effect::Fail { service, rate } => {
-                self.within(&format!("{path}.fail"), *rate, 0.0, 1.0);
+                self.within(&format!("{path}.effect.fail"), *rate, 0.0, 1.0);
                 *service
             }
             Effect::Slow { service, factor } => {
-                self.within(&format!("{path}.slow"), *factor, 0.0, 1e6);
+                self.within(&format!("{path}.effect.slow"), *factor, 0.0, 1e6);
                 *service
             }
             Effect::Load { factor } => {

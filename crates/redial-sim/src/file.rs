@@ -38,7 +38,7 @@ use redial_service_config::json::LineIndex;
 
 use self::reader::Reader;
 use self::tree::Node;
-use crate::model::{Simulation, Variant};
+use crate::model::{Service, Simulation, Variant};
 use crate::{CallPolicy, Distribution, Error};
 
 /// The largest file, in bytes.
@@ -184,7 +184,20 @@ pub fn parse(text: &str, format: Format, open: &OpenFile<'_>) -> Result<Simulati
     read(text, format, open, |reader, root| {
         let simulation = reader.simulation(root)?;
         for problem in simulation.problems() {
-            if let Error::Invalid { path, problem } = problem {
+            // A list that is missing, or no list, is reported already.
+            let unnamed = |it: &Service| it.name.starts_with(simulation::UNNAMED);
+            let is_new = |path: &str| match path {
+                "services" | "policies" => root.get(path).is_some_and(Node::is_list),
+                // Which names there are is not known then.
+                _ if path.starts_with("disturbances[") && path.ends_with(".service") => {
+                    !simulation.services.is_empty()
+                }
+                _ if path.contains(".callers.") => !simulation.services.iter().any(unnamed),
+                _ => true,
+            };
+            if let Error::Invalid { path, problem } = problem
+                && is_new(&path)
+            {
                 reader.problem(root.find(&path), &path, problem);
             }
         }

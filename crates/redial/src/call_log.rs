@@ -216,6 +216,18 @@ impl FromIterator<(Ns, Event)> for CallLog {
 /// ]);
 /// # }
 /// ```
+/// An event with its deadline from the start of the call, for people: the origin of a driver's clock is
+/// arbitrary.
+fn from_start(event: Event, started_at: Ns) -> Event {
+    match event {
+        Event::CallStarted { deadline: Some(deadline), idempotent } => {
+            let deadline = Some(deadline.saturating_sub(started_at));
+            Event::CallStarted { deadline, idempotent }
+        }
+        event => event,
+    }
+}
+
 impl fmt::Display for CallLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let started_at = self.events.first().map_or(0, |(at, _)| *at);
@@ -223,14 +235,7 @@ impl fmt::Display for CallLog {
             let line_end = if index > 0 { "\n" } else { "" };
             let us = at.saturating_sub(started_at) / 1_000;
             write!(f, "{line_end}{:>6}.{:03} ms  ", us / 1_000, us % 1_000)?;
-            match *event {
-                // The driver's clock has an arbitrary origin: print the deadline from the start.
-                Event::CallStarted { deadline: Some(deadline), idempotent } => {
-                    let deadline = Some(deadline.saturating_sub(started_at));
-                    write!(f, "{}", Event::CallStarted { deadline, idempotent })?;
-                }
-                event => write!(f, "{event}")?,
-            }
+            write!(f, "{}", from_start(*event, started_at))?;
             if let (Event::CallStarted { .. }, Some(policy)) = (event, &self.policy) {
                 write!(f, ", policy {policy}")?;
             }

@@ -76,8 +76,10 @@ pub(super) fn truncate(findings: &mut Vec<Finding>, end: usize) {
     for severity in [Severity::Error, Severity::Warning, Severity::Note] {
         let mut count = 0;
         findings.retain(|finding| {
-            count += usize::from(finding.severity == severity);
-            finding.severity != severity || count <= FINDINGS_MAX || finding.rule == LIMIT
+            // A limit that was met before is not one of those that are counted here.
+            let is_counted = finding.severity == severity && finding.rule != LIMIT;
+            count += usize::from(is_counted);
+            !is_counted || count <= FINDINGS_MAX
         });
         if count > FINDINGS_MAX {
             let text = format!("and {} more {}s", count - FINDINGS_MAX, severity.name());

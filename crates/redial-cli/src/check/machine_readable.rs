@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Checked, Finding, Severity};
+use super::{Checked, Finding, Severity, rules};
 use crate::scenarios::source::Position;
 
 pub(super) fn json(checked: &[Checked], out: &mut dyn Write) -> io::Result<()> {
@@ -54,7 +54,11 @@ pub(super) fn sarif(checked: &[Checked], out: &mut dyn Write) -> io::Result<()> 
         .iter()
         .flat_map(|file| file.findings.iter().map(|finding| finding.rule.as_str()))
         .collect();
-    let rules: Vec<Value> = rules.into_iter().map(|rule| json!({ "id": rule })).collect();
+    let described = |rule: &str| {
+        let text = rules::description(rule).unwrap_or(rule);
+        json!({ "id": rule, "shortDescription": { "text": text } })
+    };
+    let rules: Vec<Value> = rules.into_iter().map(described).collect();
     let results: Vec<Value> = checked
         .iter()
         .flat_map(|file| {

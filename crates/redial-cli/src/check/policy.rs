@@ -125,7 +125,7 @@ const KEYS: [&str; 15] = [
 ];
 
 /// The known name that is nearest to this one.
-pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
     let distance = |known: &str| strsim::osa_distance(&plain(name), &plain(known));
     let near = known.iter().copied().filter(|known| distance(known) * 3 <= known.len().max(3));
@@ -147,13 +147,27 @@ fn toml_policy(text: &str) -> Vec<Finding> {
         Err(error) => {
             // Here each key is read by itself, so that one run shows all problems.
             if let Err(problems) = redial_sim::file::parse_policy(text, Format::Toml) {
-                let problems = problems.as_slice().iter();
-                return problems.map(|it| simulation::finding(it, Format::Toml)).collect();
+                let mut findings: Vec<_> = problems
+                    .as_slice()
+                    .iter()
+                    .map(|it| simulation::finding(it, Format::Toml))
+                    .collect();
+                narrow(&mut findings, error.span());
+                return findings;
             }
             let range = error.span().unwrap_or(0..0);
             let rule = if toml::from_str::<toml::Table>(text).is_ok() { "value" } else { "toml" };
             vec![Finding::error(rule, first_line(text, range), error.message())]
         }
+    }
+}
+
+/// Underlines the value that is wrong inside of a larger one, where its place is known.
+fn narrow(findings: &mut [Finding], place: Option<Range<usize>>) {
+    let Some(place) = place.filter(|place| !place.is_empty()) else { return };
+    let inside = |outer: &Range<usize>| outer.start <= place.start && place.end <= outer.end;
+    if let Some(finding) = findings.iter_mut().find(|it| inside(&it.range)) {
+        finding.range = place;
     }
 }
 

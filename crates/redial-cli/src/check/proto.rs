@@ -56,7 +56,14 @@ impl Services {
                  --include_imports -o FILE` or `buf build -o FILE`"
             )
         })?;
-        Ok(Services::new(&name.to_string(), &set))
+        let services = Services::new(&name.to_string(), &set);
+        if services.services.is_empty() {
+            return Err(format!(
+                "{name}: it has no services; write it from the files that define them, with \
+                 `protoc --include_imports -o FILE` or `buf build -o FILE`"
+            ));
+        }
+        Ok(services)
     }
 
     fn new(file: &str, set: &FileDescriptorSet) -> Self {

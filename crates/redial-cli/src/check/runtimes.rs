@@ -39,7 +39,7 @@ impl Runtime {
     }
 
     /// The beginning of the names of its rules.
-    const fn rule(self) -> &'static str {
+    pub(super) const fn rule(self) -> &'static str {
         match self {
             Runtime::Cpp => "cpp",
             measured => measured.measured_as(),
@@ -111,7 +111,7 @@ fn finding(runtime: Runtime, row: &Row, range: Range<usize>) -> Finding {
 /// The condition of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum When {
+pub(super) enum When {
     HedgingPolicy,
     HedgingWithThrottling,
     HedgingWithoutDelay,
@@ -126,7 +126,21 @@ enum When {
 }
 
 impl When {
-    const fn name(self) -> &'static str {
+    pub(super) const ALL: [When; 11] = [
+        When::HedgingPolicy,
+        When::HedgingWithThrottling,
+        When::HedgingWithoutDelay,
+        When::CodeNotUpperCase,
+        When::CodeNumber,
+        When::MessageSizeString,
+        When::FirstBackoffAboveMax,
+        When::MoreThanFiveAttempts,
+        When::TimeoutWithPolicy,
+        When::RetryPolicy,
+        When::OkListed,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
         match self {
             When::HedgingPolicy => "hedging-policy",
             When::HedgingWithThrottling => "hedging-with-throttling",
@@ -285,7 +299,7 @@ mod tests {
             assert_eq!(serde_json::from_value::<When>(name).ok(), Some(row.when));
         }
         let used: BTreeSet<_> = TABLE.iter().map(|row| row.when).collect();
-        assert_eq!(used.len(), 11);
+        assert_eq!(used, BTreeSet::from(When::ALL));
     }
 
     /// A config that is valid here and rejected by another client, as the interop tests measure it,

@@ -49,9 +49,11 @@ fn render(file: &Checked, finding: &Finding, position: Position, renderer: &Rend
     let start = file.source.line_start(line);
     let range = first_line(text, finding.range.clone());
     let end = text[range.end..].find('\n').map_or(text.len(), |at| range.end + at);
+    // The end of a line in a file from Windows is shown as a sign of its own otherwise.
+    let end = if text[start..end].ends_with('\r') { end - 1 } else { end };
     let part = part_of_line(text, start..end, &range);
     let is_whole = part == (start..end);
-    let underlined = range.start - part.start..range.end.min(part.end) - part.start;
+    let underlined = range.start.min(part.end) - part.start..range.end.min(part.end) - part.start;
     let annotation = AnnotationKind::Primary.span(underlined);
     let snippet = Snippet::source(&text[part]).line_start(line).annotation(annotation);
     let title = level.primary_title(&finding.text).id(&finding.rule);
@@ -71,7 +73,7 @@ fn render(file: &Checked, finding: &Finding, position: Position, renderer: &Rend
 /// searched for each of its findings.
 fn part_of_line(text: &str, line: Range<usize>, range: &Range<usize>) -> Range<usize> {
     let mut start = range.start.saturating_sub(PART_MAX).max(line.start);
-    let mut end = (range.start + PART_MAX).min(line.end);
+    let mut end = (range.start + PART_MAX).min(line.end).max(start);
     while !text.is_char_boundary(start) {
         start += 1;
     }

@@ -49,10 +49,10 @@ pub struct Arguments {
     pub policy: Option<PathBuf>,
 
     /// End an attempt that takes longer, with all processes that it has started, and try again.
-    #[arg(long, short = 't', value_name = "DURATION", value_parser = duration, help_heading = "Time")]
+    #[arg(long, short = 't', value_name = "DURATION", value_parser = time, help_heading = "Time")]
     pub timeout: Option<Duration>,
     /// The time for all attempts and delays together.
-    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Time")]
+    #[arg(long, value_name = "DURATION", value_parser = time, help_heading = "Time")]
     pub deadline: Option<Duration>,
     /// How long a command that is ended has between SIGTERM and SIGKILL.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = KILL_AFTER, help_heading = "Time")]
@@ -152,11 +152,13 @@ const EXIT_CODES: &str = "\
 Exit codes:
   N      the exit code of the command's last attempt
   128+N  signal N ended the last attempt
-  1      the command succeeded, but not with the output that was asked for
+  1      the command succeeded, but not with the output or the exit code that was asked for
   124    the deadline or the timeout of the last attempt ended it
   125    this program failed, could not write the output, or was used wrongly
   126    the command cannot be executed
-  127    the command was not found";
+  127    the command was not found
+
+The command finds the number of the attempt, from 1, in the environment variable REDIAL_ATTEMPT.";
 
 /// How often the command is run at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +211,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         Ok(Some(duration)) => Ok(duration),
         Ok(None) => Err("expected a duration like 250ms or 1.5s".to_owned()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A duration above 0.
+fn time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => {
+            Err("0 leaves the command no time; leave the option out for no limit".to_owned())
+        }
+        time => Ok(time),
     }
 }
 
@@ -303,6 +315,13 @@ mod tests {
         for wrong in ["", "KiB", "1.5M", "1TB", "-1", "99999999999999G"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn run_argument_time_is_above_zero() {
+        assert_eq!(time("1ms"), Ok(Duration::from_millis(1)));
+        assert!(time("0s").unwrap_err().contains("leave the option out"));
+        assert!(time("5").unwrap_err().contains("is not a duration"));
     }
 
     #[test]

@@ -147,6 +147,16 @@ impl ExitRules {
         }
     }
 
+    /// What decided beside the exit code, as the end of a sentence.
+    pub(super) fn because(&self, exit: &Exit) -> &'static str {
+        match exit.end {
+            _ if exit.matched.stop => ", and its output matches --stop-on-output",
+            _ if exit.matched.retry => ", and its output matches --retry-on-output",
+            End::Exited(0) if !self.success_on.has_code(0) => ", which is not in --success-on",
+            _ => "",
+        }
+    }
+
     fn judge(&self, exit: &Exit) -> Directive {
         let Exit { end, matched, .. } = exit;
         if matched.stop || self.stops(end) {

@@ -45,7 +45,9 @@ impl FileBudget {
         let folder = folder().ok_or_else(|| {
             io::Error::other("no folder for it: set XDG_RUNTIME_DIR, XDG_STATE_HOME or HOME")
         })?;
-        FileBudget::open_in(&folder, name, parameters)
+        FileBudget::open_in(&folder, name, parameters).map_err(|error| {
+            io::Error::new(error.kind(), format!("{} cannot be used: {error}", folder.display()))
+        })
     }
 
     fn open_in(folder: &Path, name: &str, parameters: RetryBudget) -> io::Result<Self> {
@@ -67,6 +69,10 @@ impl FileBudget {
             .create(true)
             .truncate(false)
             .open(&self.path)?;
+        // Reading from a pipe could wait without end.
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other(format!("{} is no file", self.path.display())));
+        }
         lock(&file)?;
         let now = unix_now();
         let mut text = String::new();

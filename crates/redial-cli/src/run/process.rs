@@ -19,6 +19,8 @@ use super::output::is_closed;
 use super::output::{Held, Sink, Stream, pump};
 use super::run_state::{Live, RunState};
 
+/// The variable that tells the command the number of the attempt, from 1.
+const NUMBER: &str = "REDIAL_ATTEMPT";
 /// How often a process group is asked whether it has ended.
 const POLL: Duration = Duration::from_millis(10);
 /// How long the end of a group and of its output is awaited after SIGKILL. Only a process that has
@@ -60,8 +62,8 @@ struct Running {
 }
 
 impl Process {
-    /// Starts the program.
-    pub(super) fn start(run: &Arc<RunState>) -> Result<Process, End> {
+    /// Starts the program, as the attempt of this number.
+    pub(super) fn start(run: &Arc<RunState>, number: u32) -> Result<Process, End> {
         let program = &run.program;
         let (name, arguments) = program
             .command
@@ -69,6 +71,7 @@ impl Process {
             .ok_or_else(|| End::NotStarted { code: OWN_ERROR, text: "no command".to_owned() })?;
         let mut command = Command::new(name);
         command.args(arguments).stdin(program.input.stdio()).kill_on_drop(true);
+        command.env(NUMBER, number.to_string());
         #[cfg(unix)]
         if !program.foreground {
             command.process_group(0);
@@ -210,9 +213,16 @@ fn end(status: io::Result<ExitStatus>) -> End {
     End::Exited(status.code().unwrap_or(1))
 }
 
-fn not_started(name: &OsString, error: &io::Error) -> End {
-    let name = name.to_string_lossy();
+fn not_started(name_of_file: &OsString, error: &io::Error) -> End {
+    let name = name_of_file.to_string_lossy();
     if error.kind() == io::ErrorKind::NotFound {
+        // A path is looked up as it is, and the file can be there without what runs it.
+        if name.contains('/') && std::path::Path::new(name_of_file).exists() {
+            let text = format!(
+                "{name} cannot be executed: the interpreter in its first line, or its loader, was not found"
+            );
+            return End::NotStarted { code: CANNOT_EXECUTE, text };
+        }
         return End::NotStarted { code: NOT_FOUND, text: format!("{name}: command not found") };
     }
     // No process, no memory or no file descriptor is left: that is not about the command.

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use redial::call_log::EventDetail;
-use redial::time::Ns;
-use redial::{AttemptEnd, AttemptRecord, CallLog, Event, Report, StopReason};
+use redial::time::{Ns, duration};
+use redial::{AttemptEnd, AttemptRecord, CallLog, Directive, Event, Report, StopReason};
 use serde_json::json;
 
 use super::attempt_end::{End, LastBecause};
@@ -28,6 +28,51 @@ pub(super) struct Ended<'r> {
     pub(super) run: &'r RunState,
     pub(super) call_log: &'r CallLog,
     pub(super) signal: Option<i32>,
+}
+
+/// An attempt that was made.
+struct Made {
+    attempt: u32,
+    started: Duration,
+    ended: Duration,
+    end: AttemptEnd,
+}
+
+impl Made {
+    fn of(record: &AttemptRecord) -> Made {
+        let AttemptRecord { attempt, started, ended, end, .. } = *record;
+        Made { attempt, started, ended, end }
+    }
+
+    /// The attempts of a call that has no report.
+    fn all_of(call_log: &CallLog) -> Vec<Made> {
+        let begin = call_log.events().first().map_or(0, |(at, _)| *at);
+        let mut all: Vec<Made> = Vec::new();
+        for &(at, event) in call_log.events() {
+            let at = duration(at.saturating_sub(begin));
+            let (attempt, end) = match event {
+                Event::AttemptStarted { attempt, .. } => {
+                    all.push(Made { attempt, started: at, ended: at, end: AttemptEnd::Running });
+                    continue;
+                }
+                Event::AttemptOutcome { attempt, classification } => (
+                    attempt,
+                    match classification.directive {
+                        Directive::Succeed => AttemptEnd::Succeeded,
+                        Directive::Fail => AttemptEnd::Fatal,
+                        Directive::Retry(failure) => AttemptEnd::Failed(failure),
+                    },
+                ),
+                Event::AttemptTimedOut { attempt } => (attempt, AttemptEnd::TimedOut),
+                Event::AttemptCancelled { attempt } => (attempt, AttemptEnd::Cancelled),
+                _ => continue,
+            };
+            if let Some(made) = all.iter_mut().find(|made| made.attempt == attempt) {
+                (made.ended, made.end) = (at, end);
+            }
+        }
+        all
+    }
 }
 
 impl Ended<'_> {
@@ -70,7 +115,7 @@ impl Ended<'_> {
             return None;
         }
         let attempts = self.attempts();
-        let last = attempts.last().and_then(|(record, _)| self.run.exit(record.attempt));
+        let last = attempts.last().and_then(|(made, _)| self.run.exit(made.attempt));
         if let Some(End::NotStarted { text, .. }) = last.map(|exit| exit.end) {
             return Some(text);
         }
@@ -96,13 +141,20 @@ impl Ended<'_> {
     }
 
     /// The attempts, each with its end in words.
-    fn attempts(&self) -> Vec<(&AttemptRecord, String)> {
-        let history = self.report.map_or(&[][..], |report| &report.history);
-        history.iter().map(|record| (record, self.end_text(record))).collect()
+    fn attempts(&self) -> Vec<(Made, String)> {
+        let all = match self.report {
+            Some(report) => report.history.iter().map(Made::of).collect(),
+            None => Made::all_of(self.call_log),
+        };
+        let with_text = |made: Made| {
+            let text = self.end_text(&made);
+            (made, text)
+        };
+        all.into_iter().map(with_text).collect()
     }
 
-    fn end_text(&self, record: &AttemptRecord) -> String {
-        match (record.end, self.run.exit(record.attempt)) {
+    fn end_text(&self, made: &Made) -> String {
+        match (made.end, self.run.exit(made.attempt)) {
             (AttemptEnd::TimedOut, _) => "timed out".to_owned(),
             (AttemptEnd::Cancelled | AttemptEnd::Running, None) => {
                 "ended at the deadline".to_owned()
@@ -111,6 +163,9 @@ impl Ended<'_> {
                 if failure.kind == redial::FailureKind::NotReady =>
             {
                 format!("{}, without the awaited output", exit.end)
+            }
+            (AttemptEnd::Failed(_) | AttemptEnd::Fatal, Some(exit)) => {
+                format!("{}{}", exit.end, self.run.rules.because(&exit))
             }
             (_, Some(exit)) => exit.end.to_string(),
             (_, None) => "ended".to_owned(),
@@ -122,21 +177,21 @@ impl Ended<'_> {
         let attempts: Vec<_> = self
             .attempts()
             .into_iter()
-            .map(|(record, text)| {
-                let exit = self.run.exit(record.attempt);
+            .map(|(made, text)| {
+                let exit = self.run.exit(made.attempt);
                 let (code, signal) = match exit.map(|exit| exit.end) {
                     Some(End::Exited(code)) => (Some(code), None),
                     Some(End::Signalled(signal)) => (None, Some(signal)),
                     Some(End::NotStarted { .. }) | None => (None, None),
                 };
                 json!({
-                    "attempt": record.attempt,
-                    "started_ms": record.started.as_secs_f64() * 1e3,
-                    "ended_ms": record.ended.as_secs_f64() * 1e3,
+                    "attempt": made.attempt,
+                    "started_ms": millis(made.started),
+                    "ended_ms": millis(made.ended),
                     "end": text,
                     "exit_code": code,
                     "signal": signal,
-                    "timed_out": record.end == AttemptEnd::TimedOut,
+                    "timed_out": made.end == AttemptEnd::TimedOut,
                 })
             })
             .collect();
@@ -148,7 +203,7 @@ impl Ended<'_> {
             "succeeded": self.stop_reason() == StopReason::Succeeded && !self.lost_output(),
             "stop_reason": self.stop_reason().name(),
             "because": self.because().map(|because| because.to_string()),
-            "elapsed_ms": self.elapsed.as_secs_f64() * 1e3,
+            "elapsed_ms": millis(self.elapsed),
             "attempts": attempts,
         })
     }
@@ -166,6 +221,11 @@ impl Ended<'_> {
     }
 }
 
+/// Milliseconds with the digits of whole microseconds.
+fn millis(span: Duration) -> f64 {
+    span.as_micros() as f64 / 1e3
+}
+
 /// How the process of an outcome ended.
 fn outcome_text(event: &Event, run: &RunState) -> Option<String> {
     let Event::AttemptOutcome { attempt, .. } = event else { return None };
@@ -173,10 +233,17 @@ fn outcome_text(event: &Event, run: &RunState) -> Option<String> {
 }
 
 /// A line of the call log, as it happens.
-pub(super) fn line(since: Ns, event: &Event, run: &RunState) -> String {
-    let us = since / 1_000;
+pub(super) fn line(start: Ns, at: Ns, event: &Event, run: &RunState) -> String {
+    let us = at.saturating_sub(start) / 1_000;
     let mut text = format!("redial: {:>6}.{:03} ms  ", us / 1_000, us % 1_000);
-    let event_text = event.to_string();
+    let event_text = match *event {
+        // The origin of the clock is arbitrary.
+        Event::CallStarted { deadline: Some(deadline), idempotent } => {
+            let deadline = Some(deadline.saturating_sub(start));
+            Event::CallStarted { deadline, idempotent }.to_string()
+        }
+        event => event.to_string(),
+    };
     text.push_str(&event_text);
     // A failure that is retried names it already.
     if let Some(detail) = outcome_text(event, run).filter(|detail| !event_text.contains(detail)) {

@@ -57,7 +57,7 @@ impl RunState {
         // A retry waits for this already; a process never runs beside the next one.
         self.idle().await;
         self.release_output(Stream::Err);
-        let exit = match Process::start(&self) {
+        let exit = match Process::start(&self, number) {
             Ok(process) => process.wait().await,
             Err(end) => Exit { end, matched: Default::default(), last: self.last() },
         };

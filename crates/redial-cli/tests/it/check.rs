@@ -130,6 +130,33 @@ fn check_incident_lost_method_config_wrapper() {
 }
 
 #[test]
+fn check_incident_policy_that_no_client_reads() {
+    let fields = RETRY.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}'));
+    let fields = fields.map_or("", |(fields, _)| fields);
+    let all = config(RETRY);
+    for (text, line, help) in [
+        (format!("{{ {fields} }}"), 1, "\"retryPolicy\": {...}}]}"),
+        (
+            "{ \"hedgingDelay\": \"1s\", \"maxAttempts\": 3 }".to_owned(),
+            1,
+            "\"hedgingPolicy\": {...}}]}",
+        ),
+        (format!("{{ \"serviceConfig\": {all} }}"), 1, "write only what is in \"serviceConfig\""),
+        (all.replace("retryPolicy", "retry_policy"), 3, "write \"retryPolicy\""),
+        (config(fields), 3, "wrap the fields of the policy: \"retryPolicy\": {...}"),
+    ] {
+        let found = rules(&text, &[]);
+        let [(severity, rule, at, _)] = &found[..] else { panic!("{text}: {found:?}") };
+        assert_eq!((severity.as_str(), rule.as_str(), *at), ("error", "lost-wrapper", line));
+        let printed = one(&text, &[]).out;
+        assert!(printed.contains(help), "{printed}");
+    }
+    // Go compares names without their case.
+    let printed = one(&all.replace("retryPolicy", "retrypolicy"), &[]).out;
+    assert!(printed.contains("gRPC clients in other languages than Go ignore other names"));
+}
+
+#[test]
 fn check_incident_duration_with_milliseconds() {
     let checked = one(&config(&RETRY.replace("0.1s", "100ms")), &[]);
     assert_eq!(checked.code, Some(1));
@@ -269,6 +296,9 @@ fn check_toml_policy_has_positions() {
     };
     let value = found("attempts = 3\njitter = \"ful\"\n");
     assert_eq!(value, (Some("value".into()), Some(2), Some(10)));
+    let inner =
+        found("attempts = 3\nbackoff = { exponential = { first = \"100\", factor = 2 } }\n");
+    assert_eq!(inner, (Some("value".into()), Some(2), Some(37)));
     let whole = found("attempts = 3\n[limits]\nsoft = \"5s\"\nhard = \"1s\"\n");
     assert_eq!(whole, (Some("policy".into()), Some(2), Some(1)));
     assert_eq!(found("attempts = ").0, Some("toml".into()));
@@ -313,6 +343,7 @@ fn check_simulation_files_report_every_problem() {
         error("value", 2, 8),
         error("missing-field", 3, 1),
         error("unknown-field", 4, 1),
+        error("value", 7, 8),
         error("value", 11, 11),
         error("unknown-field", 15, 12),
         error("value", 15, 34),
@@ -404,11 +435,58 @@ fn check_unreadable_file_or_usage_is_2() {
     let checked = one("{}", &["--proto", not_proto.path()]);
     assert_eq!(checked.code, Some(2));
     assert!(checked.err.contains("not a descriptor set"), "{}", checked.err);
+    let no_services = Temporary::new("");
+    let checked = one("{}", &["--proto", no_services.path()]);
+    assert_eq!(checked.code, Some(2));
+    assert!(checked.err.contains("it has no services"), "{}", checked.err);
     // A problem in another file is still reported.
     let bad = Temporary::new("[");
     let both = check(&["/no/such/file.json", bad.path()]);
     assert_eq!(both.code, Some(2));
     assert!(both.out.contains("error[json]"), "{}", both.out);
+}
+
+#[test]
+fn check_allow_leaves_warnings_out_and_errors_in() {
+    let text = config(RETRY).replace("retryThrottling", "comment");
+    let strict = |options: &[&str]| one(&text, &[&["--strict"], options].concat()).code;
+    assert_eq!(names(&text, &[]), ["warning no-throttling", "warning unknown-field"]);
+    assert_eq!(strict(&["--allow", "no-throttling"]), Some(1));
+    assert_eq!(strict(&["--allow", "no-throttling,unknown-field"]), Some(0));
+    assert_eq!(names("[", &["--allow", "json"]), ["error json"]);
+    let checked = one(&text, &["--allow", "no-throtling"]);
+    assert_eq!(checked.code, Some(2));
+    assert!(checked.err.contains("did you mean no-throttling?"), "{}", checked.err);
+}
+
+#[test]
+fn check_exit_code_stays_if_the_reader_is_gone() {
+    let many = format!("{{ \"methodConfig\": [{}1] }}", "1,".repeat(900));
+    for text in ["[", &many] {
+        let file = Temporary::new(text);
+        let script = "exec 3>&1; { \"$0\" check \"$1\" 2>/dev/null; echo $? >&3; } | true";
+        let ran = Command::new("sh")
+            .args(["-c", script, env!("CARGO_BIN_EXE_redial"), file.path()])
+            .output()
+            .expect("it runs");
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "1\n", "{ran:?}");
+    }
+    // Neither stream can be written: no panic.
+    let file = Temporary::new("[");
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full");
+    if let (Ok(out), Ok(err)) = (full(), full()) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_redial"));
+        let status = command.args(["check", file.path()]).stdout(out).stderr(err).status();
+        assert_eq!(status.expect("it runs").code(), Some(2));
+    }
+}
+
+#[test]
+fn check_shows_lines_of_files_from_windows() {
+    let text = config(&RETRY.replace("0.1s", "100ms")).replace('\n', "\r\n");
+    let printed = one(&text, &[]).out;
+    assert!(printed.contains("FILE:3:54\n") && printed.contains("^^^^^^^\n"), "{printed}");
+    assert!(!printed.contains(['\r', '\u{240d}']), "{printed}");
 }
 
 #[test]
@@ -424,7 +502,10 @@ fn check_sarif_has_positions_and_rules() {
     let region = &result["locations"][0]["physicalLocation"]["region"];
     assert_eq!((&region["startLine"], &region["startColumn"]), (&3.into(), &54.into()));
     assert_eq!((&region["endLine"], &region["endColumn"]), (&3.into(), &61.into()));
-    assert_eq!(run["tool"]["driver"]["rules"][0]["id"], "backoff");
+    let rule = &run["tool"]["driver"]["rules"][0];
+    assert_eq!(rule["id"], "backoff");
+    let text = "initialBackoff and maxBackoff are durations above 0";
+    assert_eq!(rule["shortDescription"]["text"], text);
     assert_eq!(run["columnKind"], "unicodeCodePoints");
 }
 
@@ -458,6 +539,11 @@ fn check_lists_a_thousand_findings_in_linear_time() {
     }
     let found = rules(&text, &[]);
     assert_eq!(found.len(), 1001, "one says how many more there are");
+    let entry = r#"{"name":[{}],"retryPolicy":{"maxAttempts":"3"}}"#;
+    let many = format!(r#"{{"methodConfig":[{}]}}"#, vec![entry; 900].join(","));
+    let found = rules(&many, &[]);
+    let limits = found.iter().filter(|(_, rule, ..)| rule == "limit").count();
+    assert_eq!((found.len(), limits), (1001, 1), "the parser has counted them already");
     // Quadratic, it was minutes.
     assert!(begin.elapsed() < std::time::Duration::from_secs(30), "{:?}", begin.elapsed());
 }

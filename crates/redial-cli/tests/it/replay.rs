@@ -152,7 +152,7 @@ fn replay_and_explain_reject_what_is_no_call_log() {
     folder.write("empty.jsonl", "{\"redial_call_log\":2}\n");
     for (file, text) in [
         ("missing", "cannot be read"),
-        ("same.json", "line 1: expected {\"redial_call_log\":2}"),
+        ("same.json", "line 1: expected {\"redial_call_log\":2}; `redial run --log` and "),
         ("empty.jsonl", "the call log has no events"),
     ] {
         for command in ["replay", "explain"] {
@@ -186,6 +186,23 @@ fn explain_tells_each_attempt_and_the_reason() {
     let report: Value = serde_json::from_str(&out).expect("it is JSON");
     assert_eq!(report["stop_reason"], "attempts");
     assert_eq!(report["sentences"][0], "The call was idempotent and had no deadline.");
+}
+
+#[test]
+fn explain_reads_standard_input_and_says_that_a_call_has_not_ended() {
+    let folder = TestFolder::new();
+    let log = std::fs::read_to_string(folder.path("log.jsonl")).expect("it is there");
+    let begun: String = log.split_inclusive('\n').take(3).collect();
+    folder.write("begun.jsonl", &begun);
+    let begun = std::fs::File::open(folder.path("begun.jsonl")).expect("it is there");
+    let ran = Command::new(env!("CARGO_BIN_EXE_redial"))
+        .args(["explain", "-"])
+        .stdin(begun)
+        .output()
+        .expect("it runs");
+    let out = String::from_utf8(ran.stdout).expect("it is text");
+    assert_eq!(ran.status.code(), Some(0), "{out}");
+    assert!(out.contains("\nThe log ends here: the call had not ended yet.\n"), "{out}");
 }
 
 #[test]

@@ -92,6 +92,13 @@ fn run_retries_until_the_command_works() {
 }
 
 #[test]
+fn run_command_finds_the_number_of_the_attempt() {
+    let folder = TestFolder::new();
+    let ran = folder.run(&["-n", "3", "--stdout", "live"], "echo $REDIAL_ATTEMPT; exit 1");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), "1\n2\n3\n"), "{ran:?}");
+}
+
+#[test]
 fn run_exit_code_is_that_of_the_last_attempt() {
     let folder = TestFolder::new();
     let ran = folder.run(&["--attempts", "2"], &fails(9, 7));
@@ -121,6 +128,13 @@ fn run_missing_command_is_127_and_not_retried() {
     let ran = super::run::ran(folder.command(&[]).arg(folder.file("plain")));
     assert_eq!(ran.code, Some(126), "{ran:?}");
     assert!(ran.err.contains("cannot be executed: "), "{ran:?}");
+    // A program that is there, and what runs it is not.
+    folder.write("script", "#!/no/such/interpreter\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.file("script"), mode).expect("it is there");
+    let ran = super::run::ran(folder.command(&[]).arg("./script"));
+    assert_eq!(ran.code, Some(126), "{ran:?}");
+    assert!(ran.err.contains("./script cannot be executed: the interpreter"), "{ran:?}");
     // A shell that finds no command has the same code: it is not found the next time either.
     let ran = folder.run(&[], "echo x >> count; exit 127");
     assert_eq!((ran.code, folder.read("count").as_str()), (Some(127), "x\n"));
@@ -137,6 +151,8 @@ fn run_wrong_usage_is_125() {
         &["--retry-on", "SIGWHAT", "--", "true"],
         &["--until", "(", "--", "true"],
         &["--budget", "a/b", "--", "true"],
+        &["--timeout", "0s", "--", "true"],
+        &["--deadline", "0s", "--", "true"],
         &[],
     ] {
         let ran = super::run::ran(&mut folder.command(wrong));
@@ -181,10 +197,15 @@ fn run_output_patterns_decide() {
     assert!(never.err.contains("exit code 0, without the awaited output"), "{never:?}");
     let retry = folder.run(&["-n", "2", "--retry-on-output", "busy"], "echo busy >&2; exit 0");
     assert_eq!(retry.code, Some(1), "{retry:?}");
-    assert!(retry.err.contains("gave up after 2 attempts"), "{retry:?}");
+    let why = "exit code 0, and its output matches --retry-on-output (no attempt left)";
+    assert!(retry.err.contains("gave up after 2 attempts") && retry.err.contains(why), "{retry:?}");
     let stop = folder.run(&["-n", "3", "--stop-on-output", "denied"], "echo denied; exit 6");
     assert_eq!(stop.code, Some(6), "{stop:?}");
-    assert!(stop.err.contains("gave up after 1 attempt "), "{stop:?}");
+    let why = "exit code 6, and its output matches --stop-on-output\n";
+    assert!(stop.err.contains("gave up after 1 attempt ") && stop.err.ends_with(why), "{stop:?}");
+    let other = folder.run(&["-n", "1", "--success-on", "3"], "exit 0");
+    assert_eq!(other.code, Some(1), "{other:?}");
+    assert!(other.err.contains("exit code 0, which is not in --success-on"), "{other:?}");
 }
 
 #[test]
@@ -235,6 +256,31 @@ fn run_json_report_has_each_attempt() {
         (&7.into(), &serde_json::Value::Null)
     );
     assert_eq!(report["command"][0], "sh");
+}
+
+#[test]
+fn run_deadline_is_explained_from_the_start_of_the_call() {
+    let folder = TestFolder::new();
+    let options = ["--explain", "--deadline", "30s", "--log", "log.jsonl", "-n", "1"];
+    let ran = folder.run(&options, "exit 9");
+    assert!(ran.err.contains("call started (idempotent), deadline at 30s\n"), "{ran:?}");
+    folder.write("other.json", r#"{ "attempts": 1, "deadline": "20s" }"#);
+    let mut replay = Command::new(env!("CARGO_BIN_EXE_redial"));
+    replay.args(["replay", "log.jsonl", "--policy", "other.json"]).current_dir(folder.path());
+    let replayed = super::run::ran(&mut replay);
+    let (recorded, other) = ("deadline at 30s\" at 0ns", "deadline at 20s\" at 0ns");
+    assert!(replayed.out.contains(recorded) && replayed.out.contains(other), "{replayed:?}");
+}
+
+#[test]
+fn run_log_that_cannot_be_written_is_reported_before_the_command_runs() {
+    let folder = TestFolder::new();
+    for path in ["no/such/folder/log.jsonl", "."] {
+        let ran = folder.run(&["--log", path], "touch ran");
+        assert_eq!(ran.code, Some(125), "{ran:?}");
+        assert!(ran.err.contains(" cannot be written: "), "{ran:?}");
+        assert!(!folder.file("ran").exists(), "{path}");
+    }
 }
 
 #[test]

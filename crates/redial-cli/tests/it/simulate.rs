@@ -154,7 +154,10 @@ fn simulate_exit_codes_are_documented() {
     assert!(err.contains("cannot be read"), "{err}");
     let (code, _, err) = redial(&["simulate", "metastabilty"]);
     assert_eq!(code, Some(2));
-    assert!(err.contains("the scenarios are metastability, "), "{err}");
+    assert!(
+        err.contains("; did you mean \"metastability\"? the scenarios are metastability, "),
+        "{err}"
+    );
     assert_eq!(redial(&["simulate"]).0, Some(2));
     let (code, _, err) = redial(&["simulate", "layers", "--svg", "/no/such/folder/x.svg"]);
     assert_eq!(code, Some(2));
@@ -305,14 +308,19 @@ fn plan_writes_pictures() {
 
 #[test]
 fn plan_of_a_service_config_needs_a_method() {
-    let file = Temporary::new(
-        r#"{ "methodConfig": [{ "name": [{ "service": "a.B" }], "timeout": "1s",
-            "retryPolicy": { "maxAttempts": 3, "initialBackoff": "0.1s", "maxBackoff": "1s",
-            "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }] }"#,
-    );
-    let (code, _, err) = redial(&["plan", file.path()]);
+    let entry = r#"{ "name": [{ "service": "a.B" }], "timeout": "1s",
+        "retryPolicy": { "maxAttempts": 3, "initialBackoff": "0.1s", "maxBackoff": "1s",
+        "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }"#;
+    let other = r#"{ "name": [{ "service": "c.E", "method": "Get" }] }"#;
+    let two = Temporary::new(format!(r#"{{ "methodConfig": [{entry}, {other}] }}"#));
+    let (code, _, err) = redial(&["plan", two.path()]);
     assert_eq!(code, Some(2));
-    assert!(err.contains("--method /package.Service/Method"), "{err}");
+    let entries = "--method /package.Service/Method; its entries are for /a.B/, /c.E/Get\n";
+    assert!(err.contains(entries), "{err}");
+    // The only entry needs no name.
+    let file = Temporary::new(format!(r#"{{ "methodConfig": [{entry}] }}"#));
+    let only = json(&["plan", file.path(), "--json"]);
+    assert_eq!(only["plans"][0]["deadline_seconds"].as_f64(), Some(1.0));
     assert_eq!(redial(&["plan", file.path(), "--method", "/c.D/Get"]).0, Some(1));
     let plans = json(&["plan", file.path(), "--method", "/a.B/Get", "--json"]);
     assert_eq!(plans["plans"][0]["deadline_seconds"].as_f64(), Some(1.0));
@@ -328,7 +336,9 @@ fn plan_reports_problems_with_their_position() {
     let file = Temporary::new("{}");
     let (code, _, err) = redial(&["plan", file.path(), "--latency", "fast"]);
     assert_eq!(code, Some(2));
-    assert!(err.starts_with("--latency fast: "), "{err}");
+    assert!(err.starts_with("--latency fast: \"fast\" is not a duration"), "{err}");
+    let (_, _, err) = redial(&["plan", file.path(), "--latency", "no/samples.json"]);
+    assert!(err.starts_with("--latency no/samples.json: there is no such file; "), "{err}");
     assert_eq!(redial(&["plan", file.path(), "--failure-rate", "2"]).0, Some(2));
 }
 

@@ -155,7 +155,8 @@ async fn dns_config_is_active_until_changed_or_removed() {
     let error = channel.snapshot().config_error.expect("an invalid record is reported");
     assert_eq!(
         error.to_string(),
-        "_grpc_config.echo.test:1:37: error[type]: [0].serviceConfig.methodConfig: expected a list, found an object"
+        "_grpc_config.echo.test:1:37: error[type]: [0].serviceConfig.methodConfig: expected a list, \
+         found an object; write it in brackets: [{...}]"
     );
     assert!(error.downcast_ref::<DnsError>().is_some_and(|error| error.problems().is_some()));
     call(&channel, 3).await.expect("the current config stays active");

@@ -16,7 +16,11 @@ pub(super) fn array<'v>(
 ) -> Option<&'v [Value<'v>]> {
     match value {
         Value::Array(array) => Some(&array.elements),
-        other => reader.unexpected(Rule::Type, other, path, "a list", None),
+        other => {
+            let is_object = matches!(other, Value::Object(_));
+            let hint = is_object.then(|| "write it in brackets: [{...}]".to_owned());
+            reader.unexpected(Rule::Type, other, path, "a list", hint)
+        }
     }
 }
 

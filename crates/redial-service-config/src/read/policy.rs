@@ -172,12 +172,39 @@ fn code(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) -> Option<C
             let wanted = code.is_none() && reader.has_room(Severity::Error);
             let suggested = || nearest(&text.value, Code::ALL.map(Code::name)).map(did_you_mean);
             let number = || fields::unquoted(value, |number| numbered(number).is_some());
-            (code, wanted.then(|| suggested().or_else(number)).flatten())
+            let other = || http_status(&text.value).or_else(|| part_of_name(&text.value));
+            (code, wanted.then(|| suggested().or_else(number).or_else(other)).flatten())
         }
+        Value::NumberLit(number) => (numbered(value), http_status(number.value)),
         value => (numbered(value), None),
     };
     code.or_else(|| {
         let expected = "the name of a status code, or a number from 0 to 16";
         reader.unexpected(Rule::Code, value, path, expected, hint)
+    })
+}
+
+/// The hint for an HTTP status: the code that gRPC clients see in its place.
+fn http_status(text: &str) -> Option<String> {
+    let code = match text.trim().parse::<u16>().ok()? {
+        400 => Code::Internal,
+        401 => Code::Unauthenticated,
+        403 => Code::PermissionDenied,
+        404 => Code::Unimplemented,
+        429 | 502..=504 => Code::Unavailable,
+        status if (400..600).contains(&status) => Code::Unknown,
+        _ => return None,
+    };
+    Some(format!("{} is an HTTP status, which gRPC clients see as {:?}", text.trim(), code.name()))
+}
+
+/// The hint for a name with a code in it, such as `StatusCode.UNAVAILABLE`, or for any other name.
+fn part_of_name(text: &str) -> Option<String> {
+    let upper = text.to_ascii_uppercase();
+    let codes = Code::ALL.into_iter().filter(|code| *code != Code::Ok).map(Code::name);
+    let found = codes.clone().find(|name| upper.contains(name));
+    found.map(did_you_mean).or_else(|| {
+        let names: Vec<_> = codes.collect();
+        Some(format!("the names are {}", names.join(", ")))
     })
 }

@@ -175,7 +175,8 @@ impl<'t> Reader<'t> {
         expected: &str,
     ) -> Option<T> {
         let mut others = fields.unknown().take(OTHERS_MAX);
-        let suggested = others.find(|key| nearest(key, [name]).is_some());
+        let suggested =
+            others.find(|key| nearest(key, [name]).is_some() || known_elsewhere(key) == Some(name));
         let hint = suggested.map(|key| format!("is {:?} meant to be it?", shown(key)));
         let at = match fields.find(name) {
             Some(value) => range(value),
@@ -226,8 +227,10 @@ impl<'t> Reader<'t> {
             true => ("is a gRPC field that has no effect here".to_owned(), None),
             false => {
                 let suggested = nearest(name, schema.fields.iter().copied());
+                let same = || known_elsewhere(name).filter(|it| schema.fields.contains(it));
                 let what = format!("is no field of {}", schema.description);
-                (what, suggested.map(did_you_mean))
+                let hint = suggested.map(did_you_mean);
+                (what, hint.or_else(|| same().map(called)))
             }
         };
         self.problem::<()>(Rule::UnknownField, range, &path, what, hint);
@@ -263,6 +266,25 @@ impl<'t> Reader<'t> {
             _ => {}
         }
     }
+}
+
+/// The field that other libraries call so.
+fn known_elsewhere(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "maxRetries" | "max_retries" | "retries" | "attempts" => "maxAttempts",
+        "initialDelay" | "initialInterval" | "baseDelay" => "initialBackoff",
+        "maxDelay" | "maxInterval" => "maxBackoff",
+        "multiplier" | "factor" => "backoffMultiplier",
+        "retryableCodes" | "retryOn" | "codes" => "retryableStatusCodes",
+        "delay" => "hedgingDelay",
+        _ => return None,
+    })
+}
+
+/// The hint for a field that other libraries call differently.
+fn called(name: &str) -> String {
+    let note = if name == "maxAttempts" { ", and counts the first attempt, too" } else { "" };
+    format!("the field is called {name}{note}")
 }
 
 /// The known fields of an object of the config.

@@ -6,7 +6,8 @@ use super::svg::escaped;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:820px;margin:2rem auto;\
-padding:0 1rem;background:#fff;color:#24292f}svg{max-width:100%;height:auto}pre{overflow-x:auto;\
+padding:0 1rem;background:#fff;color:#24292f}figure{margin:0;overflow-x:auto}\
+svg{max-width:100%;min-width:640px;height:auto}pre{overflow-x:auto;\
 background:#f6f8fa;padding:1rem;font-size:13px}@media(prefers-color-scheme:dark){body{background:#0d1117;\
 color:#e6edf3}pre{background:#161b22}}";
 
@@ -25,7 +26,7 @@ pub fn page(title: &str, pictures: &[String], text: &str, json: &str) -> String 
          <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
     );
     for picture in pictures {
-        let _ = writeln!(page, "<figure style=\"margin:0\">{picture}</figure>");
+        let _ = writeln!(page, "<figure>{picture}</figure>");
     }
     let _ = write!(
         page,

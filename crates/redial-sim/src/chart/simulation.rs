@@ -1,5 +1,5 @@
 //! The picture of a report, one panel per policy: offered load and goodput over time, and beside them the
-//! requests per call and the 99th percentile of the latency.
+//! requests per call, the 99th percentile of the latency, and the tokens of a throttle.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::report::{Point, PolicyReport, Report};
 
 const PANEL: f64 = 84.0;
 /// The space above a panel for its name and a verdict of one line, and that of each further line.
-const HEAD: f64 = 42.0;
+const HEAD: f64 = 50.0;
 const LINE: f64 = 16.0;
 /// The space above the panels for a title of one line and a legend in one row.
 const TOP: f64 = 58.0;
@@ -35,9 +35,11 @@ struct Strip {
     label: fn(f64) -> String,
     /// The least value at the top.
     top_min: f64,
+    /// Whether each policy has an axis of its own: its tokens are not those of another throttle.
+    own_axis: bool,
 }
 
-const STRIPS: [Strip; 2] = [
+const STRIPS: [Strip; 3] = [
     Strip {
         name: "requests per call",
         short: "req/call",
@@ -45,6 +47,7 @@ const STRIPS: [Strip; 2] = [
         of: |point| point.amplification,
         label,
         top_min: 2.0,
+        own_axis: false,
     },
     Strip {
         name: "99th percentile of the latency",
@@ -53,23 +56,68 @@ const STRIPS: [Strip; 2] = [
         of: |point| point.p99_ms.map(|ms| ms / 1000.0),
         label: seconds,
         top_min: 0.0,
+        own_axis: false,
+    },
+    Strip {
+        name: "retry tokens left",
+        short: "tokens",
+        class: "l4",
+        of: |point| point.tokens,
+        label,
+        top_min: 0.0,
+        own_axis: true,
     },
 ];
+/// The place of the tokens in [`STRIPS`]: the last, since not every policy shows them.
+const TOKENS: usize = STRIPS.len() - 1;
 
 /// The strips of a picture: none for calls that all start in one interval, whose latency is the time.
 fn strips(report: &Report) -> &'static [Strip] {
     let intervals = |policy: &PolicyReport| {
         policy.series.iter().filter(|point| point.calls_per_second > 0.0).count()
     };
-    if report.policies.iter().any(|policy| intervals(policy) > 1) { &STRIPS } else { &[] }
+    if report.policies.iter().all(|policy| intervals(policy) <= 1) {
+        return &[];
+    }
+    if report.policies.iter().any(uses_tokens) { &STRIPS } else { &STRIPS[..TOKENS] }
+}
+
+/// The strips of a policy.
+fn strips_of(report: &Report, policy: &PolicyReport) -> &'static [Strip] {
+    let all = strips(report);
+    if uses_tokens(policy) { all } else { &all[..all.len().min(TOKENS)] }
+}
+
+/// Whether a retry has taken tokens: otherwise they stay as they are.
+fn uses_tokens(policy: &PolicyReport) -> bool {
+    policy.series.windows(2).any(|pair| pair[0].tokens != pair[1].tokens)
 }
 
 impl Strip {
-    /// The ticks of the axis, the same in all panels.
-    fn ticks(&self, report: &Report) -> Vec<f64> {
-        let values = |policy: &PolicyReport| top(policy.series.iter().filter_map(self.of));
-        ticks(report.policies.iter().map(values).fold(self.top_min, f64::max), 3)
+    /// The ticks of the axis of a policy.
+    fn ticks(&self, report: &Report, policy: &PolicyReport) -> Vec<f64> {
+        if self.own_axis {
+            let values = policy.series.iter().filter_map(self.of);
+            return ticks(values.fold(self.top_min, f64::max), 3);
+        }
+        let top = |policy: &PolicyReport| top(policy.series.iter().filter_map(self.of));
+        ticks(report.policies.iter().map(top).fold(self.top_min, f64::max), 3)
     }
+}
+
+/// What a picture says if [`top`] has cut a peak off.
+const CUT: &str = "Short peaks above the top of an axis are cut off.";
+
+/// Whether a peak is cut off.
+fn is_cut(report: &Report) -> bool {
+    let max = last(&ticks(top_rate(report), 4));
+    report.policies.iter().any(|policy| {
+        policy.series.iter().any(|point| point.offered_per_second > max)
+            || strips(report).iter().any(|strip| {
+                let max = last(&strip.ticks(report, policy));
+                policy.series.iter().filter_map(strip.of).any(|value| value > max)
+            })
+    })
 }
 
 /// The value at the top of a plot. A short peak is cut off, so that the rest can be read.
@@ -121,8 +169,14 @@ pub fn report_svg(report: &Report) -> String {
 #[must_use]
 pub fn report_svg_of_width(report: &Report, width: f64) -> String {
     let page = Page::new(report, width);
-    let about = wrapped(&report.about, svg::columns(page.width - 2.0 * page.margin));
-    let panels: f64 = page.verdicts.iter().map(|lines| page.panel() + head(lines)).sum();
+    let columns = svg::columns(page.width - 2.0 * page.margin);
+    let mut about = wrapped(&report.about, columns);
+    if is_cut(report) {
+        about.extend(wrapped(CUT, columns));
+    }
+    let heads: f64 = page.verdicts.iter().map(|lines| head(lines)).sum();
+    let panels =
+        report.policies.iter().map(|policy| page.panel(report, policy)).sum::<f64>() + heads;
     let height = page.top + panels + BOTTOM + LINE * about.len() as f64 + 10.0;
     let names: Vec<&str> = report.policies.iter().map(|it| it.name.as_str()).collect();
     let title = title(report);
@@ -134,19 +188,19 @@ pub fn report_svg_of_width(report: &Report, width: f64) -> String {
     let rates = ticks(top_rate(report), 4);
     let mut y = page.top;
     for (policy, verdict) in report.policies.iter().zip(&page.verdicts) {
-        svg.text("name", page.text_left, y + 18.0, Anchor::Start, &policy.name);
+        svg.text("name", page.text_left, y + 20.0, Anchor::Start, &policy.name);
         for (index, line) in verdict.iter().enumerate() {
-            let y = y + 34.0 + LINE * index as f64;
+            let y = y + 36.0 + LINE * index as f64;
             svg.text("note", page.text_left, y, Anchor::Start, line);
         }
         y += head(verdict);
         panel(&mut svg, report, policy, (page.rates(), y), &rates);
-        for (index, strip) in page.strips.iter().enumerate() {
+        for (index, strip) in strips_of(report, policy).iter().enumerate() {
             strip_panel(&mut svg, report, policy, (page.strip(index), y), strip);
         }
-        y += page.panel();
+        y += page.panel(report, policy);
     }
-    let strips = (0..page.strips.len()).map(|index| page.strip(index));
+    let strips = (0..page.columns()).map(|index| page.strip(index));
     for plot in [page.rates()].into_iter().chain(strips.filter(|_| !page.is_narrow)) {
         for (tick, x) in plot.times(report) {
             svg.text("note", x, y + 18.0, Anchor::Middle, seconds(tick));
@@ -240,9 +294,14 @@ impl Page {
 
     /// The plot of the rates: the strips are to the right of it, or below it on a narrow page.
     fn rates(&self) -> Plot {
-        let strips = if self.is_narrow { 0 } else { self.strips.len() };
+        let strips = if self.is_narrow { 0 } else { self.columns() };
         let width = self.width - self.left - self.right - strips as f64 * self.strip_width();
         Plot { left: self.left, width, top: 0.0, height: PANEL }
+    }
+
+    /// The columns of strips on a wide page: the tokens are below the requests per call.
+    fn columns(&self) -> usize {
+        self.strips.len().min(TOKENS)
     }
 
     /// The width of a strip and of the space to the left of it, for its labels.
@@ -256,13 +315,19 @@ impl Page {
             let top = PANEL + STRIP_GAP + (STRIP + STRIP_GAP) * index as f64;
             return Plot { top, height: STRIP, ..rates };
         }
-        let left = rates.left + rates.width + self.strip_width() * index as f64 + STRIP_LABELS;
-        Plot { left, width: self.strip_width() - STRIP_LABELS, ..rates }
+        let is_shared = self.strips.len() > TOKENS;
+        let (column, top, height) = match index {
+            0 if is_shared => (0, 0.0, STRIP),
+            TOKENS => (0, PANEL - STRIP, STRIP),
+            _ => (index, 0.0, PANEL),
+        };
+        let left = rates.left + rates.width + self.strip_width() * column as f64 + STRIP_LABELS;
+        Plot { left, width: self.strip_width() - STRIP_LABELS, top, height }
     }
 
     /// The height of a panel without the space above it.
-    fn panel(&self) -> f64 {
-        let strips = if self.is_narrow { self.strips.len() } else { 0 };
+    fn panel(&self, report: &Report, policy: &PolicyReport) -> f64 {
+        let strips = if self.is_narrow { strips_of(report, policy).len() } else { 0 };
         PANEL + (STRIP + STRIP_GAP) * strips as f64
     }
 }
@@ -286,13 +351,14 @@ fn legend_entries(report: &Report) -> impl Iterator<Item = Entry> {
 fn legend(svg: &mut Svg, report: &Report, page: &Page) {
     /// The left edges of the entries in a row.
     const IN_ROW: [f64; 4] = [0.0, 210.0, 420.0, 560.0];
+    const STRIPS_IN_ROW: [f64; STRIPS.len()] = [0.0, 210.0, 450.0];
     let before_strips = legend_entries(report).count() - page.strips.len();
     for (index, entry) in legend_entries(report).enumerate() {
         // An entry is in a row of its own, or in the row of the rates or of the strips.
         let (x, y) = match (page.is_narrow, index.checked_sub(before_strips)) {
             (true, _) => (page.text_left, page.legend + ROW * index as f64),
             (false, None) => (page.text_left + IN_ROW[index], page.legend),
-            (false, Some(strip)) => (page.text_left + IN_ROW[strip], page.legend + ROW),
+            (false, Some(strip)) => (page.text_left + STRIPS_IN_ROW[strip], page.legend + ROW),
         };
         let text = match entry {
             Entry::Offered => {
@@ -387,7 +453,7 @@ fn strip_panel(
     (plot, top): (Plot, f64),
     strip: &Strip,
 ) {
-    let y = axes(svg, report, (plot, top), &strip.ticks(report), strip.label);
+    let y = axes(svg, report, (plot, top), &strip.ticks(report, policy), strip.label);
     // A line for each run of intervals with a value.
     for points in policy.series.chunk_by(|a, b| (strip.of)(a).is_some() == (strip.of)(b).is_some())
     {
@@ -429,14 +495,15 @@ pub fn report_text(report: &Report, style: Style) -> String {
         style.paint(CODES[1], "⣿⣿"),
         report.seed
     );
-    let strips: Vec<(&Strip, f64, u8)> = strips(report)
-        .iter()
-        .zip(&CODES[2..])
-        .map(|(strip, code)| (strip, last(&strip.ticks(report)), *code))
-        .collect();
-    for (strip, max, code) in &strips {
-        let scale = format!("{} as bars up to {}", strip.name, (strip.label)(*max));
-        let _ = writeln!(text, "{} {scale}", style.paint(*code, "▃█"));
+    for (strip, code) in strips(report).iter().zip(&CODES[2..]) {
+        let most = match report.policies.first() {
+            Some(policy) if !strip.own_axis => (strip.label)(last(&strip.ticks(report, policy))),
+            _ => "the most of each policy".to_owned(),
+        };
+        let _ = writeln!(text, "{} {} as bars up to {most}", style.paint(*code, "▃█"), strip.name);
+    }
+    if is_cut(report) {
+        let _ = writeln!(text, "{}", style.paint(DIM, CUT));
     }
     let max = last(&ticks(top_rate(report), 4));
     for policy in &report.policies {
@@ -444,7 +511,7 @@ pub fn report_text(report: &Report, style: Style) -> String {
         for line in wrapped(&policy.verdict, width - 2) {
             let _ = writeln!(text, "  {line}");
         }
-        plot(&mut text, report, policy, max, &strips, style);
+        plot(&mut text, report, policy, max, style);
     }
     text.push('\n');
     table(&mut text, report, style);
@@ -456,14 +523,7 @@ fn last(ticks: &[f64]) -> f64 {
     ticks.last().copied().unwrap_or(1.0)
 }
 
-fn plot(
-    text: &mut String,
-    report: &Report,
-    policy: &PolicyReport,
-    max: f64,
-    strips: &[(&Strip, f64, u8)],
-    style: Style,
-) {
+fn plot(text: &mut String, report: &Report, policy: &PolicyReport, max: f64, style: Style) {
     const MARGIN: usize = 10;
     let width = style.width() - MARGIN - 1;
     let mut canvas = Canvas::new(width, ROWS);
@@ -478,9 +538,10 @@ fn plot(
         };
         let _ = writeln!(text, "{tick:>8} │{}", canvas.row(row, style).trim_end());
     }
-    for (strip, max, code) in strips {
+    for (strip, code) in strips_of(report, policy).iter().zip(&CODES[2..]) {
         let values: Vec<Option<f64>> = policy.series.iter().map(strip.of).collect();
-        let bars = terminal::bars(&values, *max, width);
+        let max = last(&strip.ticks(report, policy));
+        let bars = terminal::bars(&values, max, width);
         let _ = writeln!(text, "{:>8} │{}", strip.short, style.paint(*code, bars.trim_end()));
     }
     let mut axis = String::new();
@@ -593,6 +654,27 @@ mod tests {
         report.policies[0].series[60].p99_ms = None;
         let svg = report_svg(&report);
         assert_eq!(svg.matches("<polyline class=\"l3\"").count(), 2, "{svg}");
+    }
+
+    #[test]
+    fn chart_draws_the_tokens_of_policies_that_use_them() {
+        let mut report = report(None);
+        report.policies.push(report.policies[0].clone());
+        assert!(!report_svg(&report).contains("retry tokens left"), "no retry has used them");
+        for (index, point) in report.policies[1].series.iter_mut().enumerate() {
+            point.tokens = Some(if index < 50 { 100.0 } else { 0.0 });
+        }
+        for width in [300.0, 760.0] {
+            let svg = report_svg_of_width(&report, width);
+            assert!(svg.contains(">retry tokens left<"), "{svg}");
+            assert_eq!(svg.matches("<polyline class=\"l4\"").count(), 1, "{svg}");
+        }
+        let text = report_text(&report, Style::plain(80));
+        assert_eq!(text.matches("\n  tokens │█").count(), 1, "{text}");
+        assert!(!text.contains(CUT) && !report_svg(&report).contains(CUT));
+        report.policies[0].series[50].p99_ms = Some(1e6);
+        assert!(report_text(&report, Style::plain(80)).contains(CUT));
+        assert!(report_svg(&report).contains(CUT));
     }
 
     #[test]

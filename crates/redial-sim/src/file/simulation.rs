@@ -1,4 +1,10 @@
 //! The simulation of a file.
+//!
+//! A value that is wrong is reported and replaced by one that is valid, so that the checks of the whole
+//! simulation still find the problems of the others. A simulation with a problem is never returned to the
+//! caller of [`parse`](super::parse).
+
+use std::time::Duration;
 
 use super::Rule;
 use super::policy::SOURCES;
@@ -9,6 +15,12 @@ use crate::model::{
     Balancing, BudgetScope, Clients, Disturbance, Effect, Load, NestedRetries, Service, Simulation,
     SlowServers, Variant,
 };
+use crate::{CallPolicy, Distribution};
+
+/// A duration in place of one that is wrong.
+const PLACEHOLDER: Duration = Duration::from_secs(1);
+/// An effect in place of one that is wrong.
+const NO_EFFECT: Effect = Effect::Slow { service: 0, factor: 1.0 };
 
 const ROOT: [&str; 9] = [
     "name",
@@ -53,31 +65,33 @@ impl Reader<'_> {
             });
         let (name, about) = (text("name"), text("about"));
         let (seed, interval) = (table.count("seed", u64::MAX), table.duration("interval"));
-        Some(Simulation {
+        let mut simulation = Simulation {
             name,
             about,
-            duration: duration?,
+            duration: duration.unwrap_or(PLACEHOLDER),
             seed: seed.unwrap_or(1),
             interval,
-            clients: clients?,
-            services: services?,
-            disturbances: disturbances?,
-            policies: policies?,
-        })
+            clients: clients.unwrap_or_default(),
+            services: services.unwrap_or_default(),
+            disturbances: disturbances.unwrap_or_default(),
+            policies: policies.unwrap_or_default(),
+        };
+        if duration.is_none() {
+            without_times(&mut simulation);
+        }
+        Some(simulation)
     }
 
-    /// Reads each entry of a list; `None` if one of them is wrong.
+    /// Reads each entry of a list.
     fn each<T>(
         &self,
         node: &Node,
         path: &str,
-        read: impl Fn(&Self, &Node, &str) -> Option<T>,
+        read: impl Fn(&Self, &Node, &str) -> T,
     ) -> Option<Vec<T>> {
         let list = self.list(node, path, &format!("a list, with [[{path}]] for each entry"))?;
         let entry = |(index, node): (usize, &Node)| read(self, node, &format!("{path}[{index}]"));
-        // All entries are read, so that all problems are found.
-        let entries: Vec<Option<T>> = list.iter().enumerate().map(entry).collect();
-        entries.into_iter().collect()
+        Some(list.iter().enumerate().map(entry).collect())
     }
 
     fn clients(&self, node: &Node, path: &str) -> Option<Clients> {
@@ -96,20 +110,28 @@ impl Reader<'_> {
         });
         let load = match load {
             "calls_per_second" => {
-                let calls_per_second = table.number(load)?;
+                let calls_per_second = table.number(load).unwrap_or(1.0);
                 match arrivals {
                     Some(true) => Load::Even { calls_per_second },
                     _ => Load::Poisson { calls_per_second },
                 }
             }
-            "burst_at" => Load::Burst { at: table.duration(load)? },
-            _ => Load::Closed { think_time: table.read(load, Reader::distribution)? },
+            "burst_at" => Load::Burst { at: table.duration(load).unwrap_or_default() },
+            _ => {
+                let think_time = table.read(load, Reader::distribution);
+                Load::Closed { think_time: think_time.unwrap_or(Distribution::Fixed(PLACEHOLDER)) }
+            }
         };
-        let count = if table.get("count").is_some() { table.small("count")? } else { 1 };
+        let count = table.small("count").unwrap_or(1);
         Some(Clients { count, load, calls_max: table.count("calls", u64::MAX) })
     }
 
-    fn service(&self, node: &Node, path: &str) -> Option<Service> {
+    fn service(&self, node: &Node, path: &str) -> Service {
+        self.written_service(node, path)
+            .unwrap_or_else(|| Service::new(&unnamed(path), Distribution::Fixed(PLACEHOLDER)))
+    }
+
+    fn written_service(&self, node: &Node, path: &str) -> Option<Service> {
         const KEYS: [&str; 12] = [
             "name",
             "servers",
@@ -129,7 +151,8 @@ impl Reader<'_> {
             it.text(node, path, "a name like \"backend\"")
         });
         let time = table.needs("time", "time = \"5ms\"", Reader::distribution);
-        let mut service = Service::new(name?, time?);
+        let (unnamed, no_time) = (unnamed(path), Distribution::Fixed(PLACEHOLDER));
+        let mut service = Service::new(name.unwrap_or(&unnamed), time.unwrap_or(no_time));
         if let Some(servers) = table.small("servers") {
             service.servers = servers;
         }
@@ -160,11 +183,24 @@ impl Reader<'_> {
         let table =
             self.table(node, path, &["count", "time"], "{ count = 1, time = \"500ms\" }")?;
         let time = table.needs("time", "time = \"500ms\"", Reader::distribution);
-        let count = if table.get("count").is_some() { table.small("count")? } else { 1 };
-        Some(SlowServers { count, time: time? })
+        let time = time.unwrap_or(Distribution::Fixed(PLACEHOLDER));
+        Some(SlowServers { count: table.small("count").unwrap_or(1), time })
     }
 
-    fn disturbance(&self, node: &Node, path: &str, services: &[&str]) -> Option<Disturbance> {
+    fn disturbance(&self, node: &Node, path: &str, services: &[&str]) -> Disturbance {
+        self.written_disturbance(node, path, services).unwrap_or(Disturbance {
+            at: Duration::ZERO,
+            lasts: PLACEHOLDER,
+            effect: NO_EFFECT,
+        })
+    }
+
+    fn written_disturbance(
+        &self,
+        node: &Node,
+        path: &str,
+        services: &[&str],
+    ) -> Option<Disturbance> {
         let keys = ["at", "for", "service", "effect", "load"];
         let table = self.table(node, path, &keys, "a disturbance with at, for and effect")?;
         let at = table.needs("at", "at = \"30s\"", Reader::duration);
@@ -185,12 +221,18 @@ impl Reader<'_> {
                 None
             }
         };
-        Some(Disturbance { at: at?, lasts: lasts?, effect: effect? })
+        Some(Disturbance {
+            at: at.unwrap_or_default(),
+            lasts: lasts.unwrap_or(PLACEHOLDER),
+            effect: effect.unwrap_or(NO_EFFECT),
+        })
     }
 
     fn effect(&self, table: &Table<'_, '_>, services: &[&str]) -> Option<Effect> {
         let service = match (table.get("service"), services.len()) {
             (None, 1) => Some(0),
+            // Without services, that is the problem.
+            (None, 0) => None,
             (None, _) => {
                 let text =
                     "service is missing; write the name of the service, since there are several";
@@ -200,15 +242,21 @@ impl Reader<'_> {
             }
             (Some(node), _) => {
                 let path = &table.at("service");
-                let name = self.text(node, path, "the name of a service")?;
-                let found = services.iter().position(|service| *service == name);
-                if found.is_none() && !services.is_empty() {
-                    let known = did_you_mean::known(name, services);
-                    self.problem(node, path, format!("no service is called {name:?}; {known}"));
-                }
-                found
+                self.text(node, path, "the name of a service").and_then(|name| {
+                    let found = services.iter().position(|service| *service == name);
+                    if found.is_none() && !services.is_empty() {
+                        let known = did_you_mean::known(name, services);
+                        self.problem(node, path, format!("no service is called {name:?}; {known}"));
+                    }
+                    found
+                })
             }
-        }?;
+        };
+        // The effect is read in any case: it can have a problem of its own.
+        self.effect_on(table, service.unwrap_or(0))
+    }
+
+    fn effect_on(&self, table: &Table<'_, '_>, service: usize) -> Option<Effect> {
         let node = table.get("effect")?;
         let path = &table.at("effect");
         if let Value::Table(_) = node.value {
@@ -230,7 +278,12 @@ impl Reader<'_> {
         Some(if stalls { Effect::Stall { service } } else { Effect::Refuse { service } })
     }
 
-    fn variant(&self, node: &Node, path: &str) -> Option<Variant> {
+    fn variant(&self, node: &Node, path: &str) -> Variant {
+        self.written_variant(node, path)
+            .unwrap_or_else(|| Variant::new(&unnamed(path), CallPolicy::default()))
+    }
+
+    fn written_variant(&self, node: &Node, path: &str) -> Option<Variant> {
         let own = ["name", "callers", "budget", "nested_retries", "deadline_propagation"];
         let keys = [&own[..], &SOURCES].concat();
         let table = self.table(node, path, &keys, "a policy with a name")?;
@@ -242,8 +295,9 @@ impl Reader<'_> {
             None => Some(Vec::new()),
             Some(node) => self.callers(node, &table.at("callers")),
         };
-        let mut variant = Variant::new(name?, policy?);
-        variant.callers = callers?;
+        let unnamed = unnamed(path);
+        let mut variant = Variant::new(name.unwrap_or(&unnamed), policy.unwrap_or_default());
+        variant.callers = callers.unwrap_or_default();
         let scopes = [("local", BudgetScope::Local), ("shared", BudgetScope::Shared)];
         let scope = table.read("budget", |it, node, path| it.choice(node, path, &scopes));
         variant.budget = scope.unwrap_or_default();
@@ -254,17 +308,37 @@ impl Reader<'_> {
         Some(variant)
     }
 
-    fn callers(&self, node: &Node, path: &str) -> Option<Vec<(String, crate::CallPolicy)>> {
+    fn callers(&self, node: &Node, path: &str) -> Option<Vec<(String, CallPolicy)>> {
         let Value::Table(entries) = &node.value else {
             return self.wrong(node, path, "a table like { backend = { policy = { .. } } }");
         };
         let mut callers = Vec::new();
         for (key, node) in entries {
             let path = format!("{path}.{}", key.name);
-            let table = self.table(node, &path, &SOURCES, "a table like { policy = { .. } }")?;
-            callers.push((key.name.clone(), self.policy_source(&table)?));
+            let table = self.table(node, &path, &SOURCES, "a table like { policy = { .. } }");
+            let policy = table.and_then(|table| self.policy_source(&table));
+            callers.push((key.name.clone(), policy.unwrap_or_default()));
         }
         Some(callers)
+    }
+}
+
+/// The first character of a name in place of one that is missing; no text of a file has it.
+pub(super) const UNNAMED: char = '\0';
+
+/// A name in place of one that is missing; no other entry has it.
+fn unnamed(path: &str) -> String {
+    format!("{UNNAMED}{path}")
+}
+
+/// Removes what cannot be compared with the length of a run, if that is not known.
+fn without_times(simulation: &mut Simulation) {
+    simulation.interval = None;
+    if let Load::Burst { at } = &mut simulation.clients.load {
+        *at = Duration::ZERO;
+    }
+    for disturbance in &mut simulation.disturbances {
+        disturbance.at = Duration::ZERO;
     }
 }
 

@@ -51,6 +51,10 @@ impl Node {
         }
     }
 
+    pub(crate) const fn is_list(&self) -> bool {
+        matches!(self.value, Value::List(_))
+    }
+
     /// What kind of value it is, in words.
     pub(crate) const fn kind(&self) -> &'static str {
         match self.value {

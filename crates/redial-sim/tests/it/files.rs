@@ -133,6 +133,43 @@ fn file_problems_are_all_reported_with_their_position() {
 }
 
 #[test]
+fn file_problems_of_single_values_do_not_hide_those_of_the_whole() {
+    let text = "duration = \"1 minute\"\n\
+                clients = { count = 0, calls_per_second = \"5\" }\n\
+                services = [{ name = \"a\", workers = 0, time = \"5\" }, { name = \"a\", time = \"5ms\" }]\n\
+                disturbances = [{ at = \"2s\", for = 3, service = \"b\", effect = { fail = 2 } },\n\
+                { at = \"2s\", for = \"3s\", effect = \"outage\" }]\n\
+                [[policies]]\nname = \"p\"\npolicy = { atempts = 0 }\n\
+                [[policies]]\nname = \"p\"\npolicy = {}\ncallers.c.policy = {}\n";
+    let found = toml(text).expect_err("problems");
+    let paths: Vec<_> =
+        found.iter().map(|problem| problem.split(':').nth(2).unwrap_or_default().trim()).collect();
+    let expected = [
+        "duration",
+        "clients.count",
+        "clients.calls_per_second",
+        "services[0].workers",
+        "services[0].time",
+        "services[1].name",
+        "disturbances[0].for",
+        "disturbances[0].service",
+        "disturbances[0].effect.fail",
+        "disturbances[1].service",
+        "disturbances[1].effect",
+        "policies[0].policy",
+        "policies[1].name",
+        "policies[1].callers.c",
+    ];
+    assert_eq!(paths, expected, "{found:#?}");
+    // What is missing is reported once, and what depends on it is not.
+    let found = toml("policies = [{ name = \"p\", policy = {} }]\ninterval = \"1ns\"\n\
+                      disturbances = [{ at = \"2d\", for = \"1s\", service = \"a\", effect = \"stall\" }]")
+        .expect_err("problems");
+    assert_eq!(found.len(), 3, "{found:#?}");
+    assert!(found.iter().all(|it| it.contains(" is missing; ")), "{found:#?}");
+}
+
+#[test]
 fn file_values_out_of_range_are_reported_at_their_place() {
     let cases = [
         ("interval = \"0s\"", "5:12: interval: 0 is no interval"),
@@ -152,7 +189,7 @@ fn file_values_out_of_range_are_reported_at_their_place() {
         ),
         (
             "disturbances = [{ at = \"2s\", for = \"1s\", effect = { fail = 1.5 } }]",
-            "disturbances[0].fail: 1.5 is out of range; write a number from 0 to 1",
+            "5:60: disturbances[0].effect.fail: 1.5 is out of range; write a number from 0 to 1",
         ),
         (
             "disturbances = [{ at = \"2s\", for = \"1s\", service = \"b\", load = 2 }]",

@@ -9,7 +9,7 @@ use redial_core::{
     duration,
 };
 
-use super::CallLog;
+use super::{CallLog, from_start};
 
 /// The first difference between a replay and its call log: under this policy, the call would have
 /// decided differently.
@@ -30,6 +30,7 @@ impl fmt::Display for ReplayMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let one = |f: &mut fmt::Formatter<'_>, event: &Option<(Ns, Event)>| match event {
             Some((at, event)) => {
+                let event = from_start(*event, self.started_at);
                 write!(f, "\"{event}\" at {:?}", duration(at.saturating_sub(self.started_at)))
             }
             None => f.write_str("nothing"),

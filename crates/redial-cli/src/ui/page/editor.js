@@ -29,6 +29,7 @@ function indexOf(lines, starts, line, column) {
 
 /** The ranges of findings in a text, at least one character long where there is one. */
 function rangesOf(text, findings) {
+  if (!findings.length) return [];
   const lines = text.split('\n');
   const starts = [];
   let start = 0;
@@ -94,21 +95,36 @@ export class Editor {
     this.ranges = rangesOf(text, findings);
     const marks = pieces(text, this.ranges).map((piece) => (
       piece.name ? element('mark', { class: piece.name }, piece.text) : piece.text));
-    // A line at the end, so that the last line of the text is never cut off.
-    this.marks.replaceChildren(...marks, '\n');
+    // A line at the end, so that the last line of the text is never cut off. Without a problem there is
+    // nothing to underline, and a long text is not laid out twice.
+    this.marks.replaceChildren(...(this.ranges.length ? [...marks, '\n'] : []));
     const count = text.split('\n').length;
     this.area.rows = Math.min(Math.max(count, 8), 24);
+    this.number(count);
+    this.area.setAttribute('aria-invalid', String(findings.some((it) => it.severity === 'error')));
+    this.scroll();
+  }
+
+  /** Numbers the lines; those with a problem in its colour. */
+  number(count) {
     const worst = new Map();
     for (const { severity, finding } of this.ranges) {
       worst.set(finding.line, Math.min(severity, worst.get(finding.line) ?? severity));
     }
+    const shown = JSON.stringify([count, ...worst]);
+    if (this.numbered === shown) return;
+    this.numbered = shown;
     const numbers = [];
+    let plain = '';
     for (let line = 1; line <= count; line += 1) {
-      numbers.push(element('span', { class: SEVERITIES[worst.get(line)] }, String(line)));
+      if (worst.has(line)) {
+        numbers.push(plain, element('span', { class: SEVERITIES[worst.get(line)] }, String(line)));
+        plain = '\n';
+      } else {
+        plain += `${line}\n`;
+      }
     }
-    this.gutter.replaceChildren(...numbers);
-    this.area.setAttribute('aria-invalid', String(findings.some((it) => it.severity === 'error')));
-    this.scroll();
+    this.gutter.replaceChildren(...numbers, plain);
   }
 
   /** Selects a problem. */

@@ -241,7 +241,7 @@ function showPlanState() {
     const errors = policy?.findings.filter((it) => it.severity === 'error').length;
     if (errors) return `${file} has ${errors} error${errors === 1 ? '' : 's'}.`;
     if (field) return `Check the field “${document.querySelector(`label[for=${field.replace('_', '-')}]`).textContent}”.`;
-    return text;
+    return /[.?]$/.test(text) ? text : `${text}.`;
   });
   const isStale = texts.length > 0 && state.plan;
   $('plan-outcome').classList.toggle('stale', Boolean(isStale));

@@ -71,4 +71,15 @@ fn run_budget_needs_a_folder() {
     let ran = super::ran(command.current_dir(folder.path()));
     assert_eq!(ran.code, Some(125));
     assert!(ran.err.contains("set XDG_RUNTIME_DIR"), "{ran:?}");
+    // Reading from a pipe would wait without end.
+    let budgets = folder.path().join("redial").join("budgets");
+    std::fs::create_dir_all(&budgets).expect("the folder can be written");
+    let made = Command::new("mkfifo").arg(budgets.join("pipe")).status();
+    assert!(made.expect("it runs").success());
+    let ran = folder.run(&["--budget", "pipe"], "exit 0");
+    assert_eq!(ran.code, Some(125), "{ran:?}");
+    assert!(
+        ran.err.contains("budgets cannot be used: ") && ran.err.contains("is no file"),
+        "{ran:?}"
+    );
 }

@@ -150,17 +150,28 @@ fn run_passes_user_signals_on_and_continues() {
 #[test]
 fn run_signal_between_attempts_is_128_and_its_number() {
     let folder = TestFolder::new();
-    let mut command = folder.command(&["--first", "1h", "--jitter", "none", "--log", "log.jsonl"]);
+    let options = ["--first", "1h", "--jitter", "none", "--log", "log.jsonl", "--json"];
+    let mut command = folder.command(&options);
     // `--first` is given twice; the last one counts.
-    let mut child = command.args(["--", "sh", "-c", "touch ran; exit 1"]).spawn().unwrap();
+    let child = command
+        .args(["--", "sh", "-c", "touch ran; exit 1"])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
     eventually("the command ran", || folder.file("ran").exists());
     // The attempt may still be ending: then the signal arrives before the delay, with the same end.
     std::thread::sleep(Duration::from_millis(300));
     let pid = child.id().to_string();
     // Not SIGINT, which a shell ignores for commands in the background.
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(143));
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(143));
     assert!(folder.read("log.jsonl").contains("\"cancelled\""), "{}", folder.read("log.jsonl"));
+    // The attempt before the delay is reported.
+    let report: serde_json::Value = serde_json::from_slice(&ended.stderr).expect("it is JSON");
+    let attempts = report["attempts"].as_array().expect("a list");
+    assert_eq!((attempts.len(), attempts[0]["exit_code"].as_i64()), (1, Some(1)), "{report}");
+    assert_eq!(report["because"], "stopped by SIGTERM");
 }
 
 #[cfg(target_os = "linux")]
