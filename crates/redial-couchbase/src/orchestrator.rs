@@ -80,6 +80,19 @@ impl Orchestrator {
         Orchestrator { strategy, throttle: None, log: None }
     }
 
+    /// The same orchestrator with another strategy.
+    #[cfg(feature = "client")]
+    pub(crate) fn strategy(mut self, strategy: impl Strategy + 'static) -> Self {
+        self.strategy = Arc::new(strategy);
+        self
+    }
+
+    /// The same orchestrator for what waits and does not fail.
+    #[cfg(feature = "client")]
+    pub(crate) fn without_throttle(&self) -> Self {
+        Orchestrator { throttle: None, ..self.clone() }
+    }
+
     /// Adds a throttle that limits the retries of all requests. RFC 49 has none.
     #[must_use]
     pub fn throttled(mut self, throttle: Arc<dyn Bucket + Send + Sync>) -> Self {
