@@ -396,6 +396,10 @@ impl Sender<'_> {
             _ => {}
         }
         let response = self.cluster.response(command.opcode, frame.status);
+        let response = match frame.explanation() {
+            Some(text) => response.with_context(text),
+            None => response,
+        };
         Err(self.error(response, frame.status))
     }
 

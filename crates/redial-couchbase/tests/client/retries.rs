@@ -420,3 +420,12 @@ async fn retries_error_tells_attempts_reason_and_time() {
     assert!(matches!(error.last(), Some(RequestError::Response(_))));
     assert_eq!(error.elapsed(), Duration::from_millis(20));
 }
+
+#[tokio::test(start_paused = true)]
+async fn retries_error_has_the_explanation_of_the_server() {
+    let (client, server) = ready(Script::new()).await;
+    server.push_answers([Answer::status(0x04).context("the extras are too short")]);
+    let error = client.default_collection().get("airline_10").await.unwrap_err();
+    let text = error.last().map(ToString::to_string);
+    assert_eq!(text.as_deref(), Some("kv status 0x04 to get: the extras are too short"));
+}

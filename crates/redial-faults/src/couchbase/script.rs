@@ -193,6 +193,7 @@ impl std::error::Error for InvalidScript {}
 pub struct Answer {
     pub(super) after: Duration,
     pub(super) command: Option<String>,
+    pub(super) context: Option<String>,
     pub(super) action: AnswerAction,
 }
 
@@ -220,7 +221,7 @@ impl Answer {
     /// An answer with this action.
     #[must_use]
     pub const fn new(action: AnswerAction) -> Self {
-        Answer { after: Duration::ZERO, command: None, action }
+        Answer { after: Duration::ZERO, command: None, context: None, action }
     }
 
     /// Serves the request.
@@ -261,9 +262,19 @@ impl Answer {
         self
     }
 
+    /// Explains the status with a text of the server: an extended error.
+    #[must_use]
+    pub fn context(mut self, text: impl Into<String>) -> Self {
+        self.context = Some(text.into());
+        self
+    }
+
     fn problem(&self) -> Option<String> {
         if self.after > AFTER_MAX {
             return Some("after: expected at most a day".to_owned());
+        }
+        if self.context.is_some() && !matches!(self.action, AnswerAction::Status(_)) {
+            return Some("context: it belongs to a status".to_owned());
         }
         let command = self.command.as_ref()?;
         let known = frames::COMMANDS.iter().any(|(_, name)| name == command);
@@ -334,6 +345,7 @@ struct AnswerText {
     #[serde(default)]
     after: f64,
     command: Option<String>,
+    context: Option<String>,
     status: Option<u16>,
     #[serde(default)]
     close: bool,
@@ -367,6 +379,6 @@ impl<'de> Deserialize<'de> for Answer {
         };
         let after = Duration::try_from_secs_f64(text.after / 1e3)
             .map_err(|_| de::Error::custom("after: expected milliseconds from 0 on"))?;
-        Ok(Answer { after, command: text.command, action })
+        Ok(Answer { after, command: text.command, context: text.context, action })
     }
 }
