@@ -36,14 +36,16 @@ pub struct Script {
     pub(super) answers: Vec<Answer>,
 }
 
+/// The mechanisms of users and passwords, all of which are offered by default.
+const PASSWORD_MECHANISMS: [&str; 4] = ["SCRAM-SHA512", "SCRAM-SHA256", "SCRAM-SHA1", "PLAIN"];
+
 impl Default for Script {
     fn default() -> Self {
-        let mechanisms = ["SCRAM-SHA512", "SCRAM-SHA256", "SCRAM-SHA1", "PLAIN"];
         Script {
             bucket: "default".to_owned(),
             users: BTreeMap::new(),
             token: None,
-            mechanisms: mechanisms.map(str::to_owned).to_vec(),
+            mechanisms: PASSWORD_MECHANISMS.map(str::to_owned).to_vec(),
             nodes: 1,
             vbuckets: 64,
             replicas: 0,
@@ -168,6 +170,12 @@ impl Script {
         }
         if self.answers.len() > SCRIPT_ANSWERS_MAX {
             return fail(format!("attempts: more than {SCRIPT_ANSWERS_MAX}"));
+        }
+        let is_known = |name: &str| PASSWORD_MECHANISMS.contains(&name) || name == OAUTHBEARER;
+        if let Some(name) = self.mechanisms.iter().find(|name| !is_known(name)) {
+            let known = PASSWORD_MECHANISMS.join(", ");
+            let text = format!("mechanisms: {name:?}; expected {known} or {OAUTHBEARER}");
+            return fail(text);
         }
         let problem = self.answers.iter().enumerate().find_map(|(index, answer)| {
             answer.problem().map(|problem| format!("attempts[{index}].{problem}"))
