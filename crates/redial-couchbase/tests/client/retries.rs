@@ -346,7 +346,7 @@ async fn retries_strategy_of_a_client_keeps_its_log_and_throttle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_of_a_wait_for_connections_take_nothing_from_the_throttle() {
+async fn retries_of_a_wait_for_connections_are_not_throttled() {
     let server = serve(Script::new());
     server.set_bucket_status(0x01);
     let budget = Arc::new(RetryBudget::try_new(2.0, 0.1).unwrap());
