@@ -36,7 +36,7 @@ fn table() {
         let [alone, timeout, with] = ["alone", "with timeout", "orchestrated"]
             .map(|kind| instructions(&format!("{operation} {kind}"), server.port));
         let more =
-            |count: f64| format!("{:+.0} ({:+.0} %)", count - alone, (count / alone - 1.0) * 100.0);
+            |count: f64| format!("{:+.0} ({:+.1} %)", count - alone, (count / alone - 1.0) * 100.0);
         println!("| {operation} | {alone:.0} | {} | {} |", more(timeout), more(with));
     }
 }

@@ -131,13 +131,15 @@ impl Client {
     }
 
     /// Waits until all nodes are connected. The client's strategy decides whether a terminal reason,
-    /// for instance wrong credentials, ends the waiting at once.
+    /// for instance wrong credentials, ends the waiting at once. The throttle does not apply: waiting is
+    /// no failure.
     ///
     /// # Errors
     /// A node is not connected in time, or the strategy declined to wait.
     pub async fn wait_until_ready(&self, timeout: Duration) -> Result<(), Error<RequestError>> {
         let cluster = self.cluster();
-        let request = cluster.options.orchestrator.request(READY, timeout);
+        let orchestrator = cluster.options.orchestrator.without_throttle();
+        let request = orchestrator.request(READY, timeout);
         let ready = |_| async {
             if cluster.is_ready() {
                 return Ok(());

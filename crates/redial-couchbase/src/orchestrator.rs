@@ -1,7 +1,11 @@
 //! The retry orchestrator: RFC 49, "Retry Orchestration" (decisions C6, C7, C10, C12, C14, C15).
 //!
 //! `redial-core` decides and `redial` drives the attempts; this module configures them with RFC 49's
-//! rules:
+//! rules. A first attempt runs before the call of `redial` unless something observes successes: if it
+//! succeeds in time, there is no call; otherwise the call begins as of its start, with that attempt.
+//!
+//! The rules:
+//!
 //!
 //! | subject | rule |
 //! | --- | --- |
@@ -16,6 +20,7 @@ use std::borrow::Cow;
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redial::parts::Sequential;
@@ -26,6 +31,7 @@ use redial::{
     strategy::{Decision, Request, Strategy},
     time::{DefaultSleeper, Ns, ns},
 };
+use redial_core::NEVER;
 
 use crate::context::{RequestAttempt, RequestContext};
 use crate::error::{CallSummary, Error};
@@ -78,6 +84,19 @@ impl Orchestrator {
     #[must_use]
     pub fn sharing(strategy: Arc<dyn Strategy>) -> Self {
         Orchestrator { strategy, throttle: None, log: None }
+    }
+
+    /// The same orchestrator with another strategy.
+    #[cfg(feature = "client")]
+    pub(crate) fn strategy(mut self, strategy: impl Strategy + 'static) -> Self {
+        self.strategy = Arc::new(strategy);
+        self
+    }
+
+    /// The same orchestrator for what waits and does not fail.
+    #[cfg(feature = "client")]
+    pub(crate) fn without_throttle(&self) -> Self {
+        Orchestrator { throttle: None, ..self.clone() }
     }
 
     /// Adds a throttle that limits the retries of all requests. RFC 49 has none.
@@ -265,7 +284,18 @@ impl<S, D: Any + Send + Sync> RequestBuilder<'_, S, D> {
             let attempt = redial::Attempt::first(Some(self.timeout));
             pinned.set(Some(operation(RequestAttempt::new(attempt, context.clone()))));
             let deadline = now.saturating_add(ns(self.timeout));
-            match StartedAttempt::run(pinned, &self.sleeper, deadline).await {
+            let mut sleep = pin!(None);
+            // The timer is armed if the attempt is pending at all.
+            let timer = |cx: &mut Context<'_>| {
+                if deadline == NEVER {
+                    return Poll::Pending;
+                }
+                if sleep.is_none() {
+                    sleep.set(Some(self.sleeper.sleep_until(deadline)));
+                }
+                sleep.as_mut().as_pin_mut().map_or(Poll::Pending, |sleep| sleep.poll(cx))
+            };
+            match StartedAttempt::run(pinned, timer).await {
                 Ok(value) => return Ok(value),
                 Err(attempt) => (start, first) = (Some(now), Some(attempt)),
             }

@@ -62,6 +62,8 @@ pub enum Response {
         command: Cow<'static, str>,
         /// The error map entry of the status.
         error_map: Option<Arc<ErrorMapEntry>>,
+        /// The server's explanation (an extended error), if it sent one.
+        context: Option<Arc<str>>,
     },
     /// The query service.
     Query {
@@ -116,7 +118,7 @@ impl Response {
     /// A response of the KV service to the command of the request's operation.
     #[must_use]
     pub const fn kv(status: u16) -> Self {
-        Response::Kv { status, command: Cow::Borrowed(""), error_map: None }
+        Response::Kv { status, command: Cow::Borrowed(""), error_map: None, context: None }
     }
 
     /// A response of the query service.
@@ -191,6 +193,15 @@ impl Response {
         self
     }
 
+    /// Sets the server's explanation of a KV response; other responses are unchanged.
+    #[must_use]
+    pub fn with_context(mut self, text: impl Into<Arc<str>>) -> Self {
+        if let Response::Kv { context, .. } = &mut self {
+            *context = Some(text.into());
+        }
+        self
+    }
+
     /// Looks up the status of a KV response in the server's error map.
     #[must_use]
     pub fn with_error_map(self, map: &ErrorMap) -> Self {
@@ -208,7 +219,7 @@ impl Response {
     #[must_use]
     pub fn classify(&self) -> ResponseOutcome {
         match self {
-            Response::Kv { status, command, error_map } => {
+            Response::Kv { status, command, error_map, .. } => {
                 classify_kv(*status, command, error_map.as_deref())
             }
             Response::Query { code, text } => classify_query(*code, text),
@@ -315,15 +326,16 @@ fn classify_views(http: u16, text: &str) -> ResponseOutcome {
 impl fmt::Display for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Response::Kv { status, command, error_map } => {
+            Response::Kv { status, command, error_map, context } => {
                 write!(f, "kv status {status:#04x}")?;
                 if !command.is_empty() {
                     write!(f, " to {command}")?;
                 }
                 match error_map {
-                    Some(entry) if !entry.name().is_empty() => write!(f, " ({})", entry.name()),
-                    _ => Ok(()),
+                    Some(entry) if !entry.name().is_empty() => write!(f, " ({})", entry.name())?,
+                    _ => {}
                 }
+                context.as_ref().map_or(Ok(()), |context| write!(f, ": {context}"))
             }
             Response::Query { code, text } if text.is_empty() => write!(f, "query error {code}"),
             Response::Query { code, text } => write!(f, "query error {code}: {text}"),

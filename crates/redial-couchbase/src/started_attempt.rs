@@ -1,12 +1,8 @@
 //! A first attempt that starts before the call of its request.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::Poll;
-
-use redial::Sleeper;
-use redial::time::Ns;
-use redial_core::NEVER;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// A first attempt that did not succeed before the deadline. The call of the request begins with it, as of
 /// the time at which the attempt started.
@@ -22,34 +18,23 @@ impl<'f, F, T, E> StartedAttempt<'f, F>
 where
     F: Future<Output = Result<T, E>>,
 {
-    /// Runs a first attempt until its result or the deadline; of the same moment the result comes first
-    /// (decision P4).
+    /// Runs a first attempt until its result or the end of the timer; of the same moment the result comes
+    /// first (decision P4).
     ///
     /// # Errors
     /// It did not succeed. What follows is not decided here: the attempt goes to the call.
     pub(crate) async fn run(
         future: Pin<&'f mut Option<F>>,
-        sleeper: &impl Sleeper,
-        deadline: Ns,
+        mut poll_timer: impl FnMut(&mut Context<'_>) -> Poll<()>,
     ) -> Result<T, Self> {
         let mut attempt = StartedAttempt { future, result: None };
-        let mut sleep = pin!(None);
         let result = poll_fn(|cx| {
             if let Some(future) = attempt.future.as_mut().as_pin_mut()
                 && let Poll::Ready(result) = future.poll(cx)
             {
                 return Poll::Ready(Some(result));
             }
-            if deadline == NEVER {
-                return Poll::Pending;
-            }
-            if sleep.is_none() {
-                sleep.set(Some(sleeper.sleep_until(deadline)));
-            }
-            match sleep.as_mut().as_pin_mut() {
-                Some(sleep) => sleep.poll(cx).map(|()| None),
-                None => Poll::Pending,
-            }
+            poll_timer(cx).map(|()| None)
         });
         match result.await {
             Some(Ok(value)) => Ok(value),

@@ -24,6 +24,12 @@ pub(crate) fn mock(root: &Path) -> Result<Vec<CommandLine>, String> {
     Ok(vec![fetch, test])
 }
 
+/// Builds the program around the SDK for the tests that compare clients; its path.
+pub(crate) fn peer(root: &Path) -> (CommandLine, String) {
+    let program = root.join(CRATE.target).join("debug/examples/peer");
+    (CRATE.cargo("build").arg("--example").arg("peer"), program.display().to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

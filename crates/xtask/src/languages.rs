@@ -11,6 +11,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::command_line::CommandLine;
+use crate::couchbase_sdk;
 use crate::needs::Need;
 
 pub(crate) const GO: Need = Need::Toolchain { name: "Go", probe: "go version", package: "golang" };
@@ -161,18 +162,25 @@ fn shows(row: &Value) -> Result<String, String> {
 }
 
 /// The Couchbase clients: their names in the list of differences and in the document.
-pub const COUCHBASE_CLIENTS: [(&str, &str); 2] = [("go", "gocb"), ("java", "Java SDK")];
+pub const COUCHBASE_CLIENTS: [(&str, &str); 3] =
+    [("go", "gocb"), ("java", "Java SDK"), ("rust", "Rust SDK")];
 
 /// The programs around Couchbase's clients: their build, and the test's variables with their commands.
-pub(crate) fn couchbase_clients(root: &Path) -> (Vec<CommandLine>, [(&'static str, String); 2]) {
+pub(crate) fn couchbase_clients(root: &Path) -> (Vec<CommandLine>, [(&'static str, String); 3]) {
     let go = "go build -C interop/couchbase/go -o ../../../target/interop/couchbase/go/peer .";
     let target = root.join("target/interop/couchbase/java");
     let java = "mvn --batch-mode --quiet --file interop/couchbase/java/pom.xml package";
     let java = CommandLine::new(java).arg(format!("-Dredial.target={}", target.display()));
-    let build = vec![CommandLine::new(go).downloads(), java.downloads()];
+    let (rust, rust_program) = couchbase_sdk::peer(root);
+    let build = vec![CommandLine::new(go).downloads(), java.downloads(), rust];
     let go = root.join("target/interop/couchbase/go/peer").display().to_string();
     let java = format!("java -jar {}", target.join("peer.jar").display());
-    (build, [("REDIAL_COUCHBASE_GO", go), ("REDIAL_COUCHBASE_JAVA", java)])
+    let programs = [
+        ("REDIAL_COUCHBASE_GO", go),
+        ("REDIAL_COUCHBASE_JAVA", java),
+        ("REDIAL_COUCHBASE_RUST", rust_program),
+    ];
+    (build, programs)
 }
 
 /// The tables of `docs/couchbase.md` about other clients: what each does in each case, and the differences.
@@ -184,7 +192,8 @@ pub fn couchbase_tables(differences: &str) -> Result<[String; 2], String> {
     let list = |name: &str| file[name].as_array().ok_or_else(|| format!("no list {name:?}"));
     let (cases, rows) = (list("cases")?, list("differences")?);
     let mut behaviour =
-        "| request | Redial | gocb | Java SDK |\n| --- | --- | --- | --- |\n".to_owned();
+        "| request | Redial | gocb | Java SDK | Rust SDK |\n| --- | --- | --- | --- | --- |\n"
+            .to_owned();
     for case in cases {
         let name = case["name"].as_str().ok_or_else(|| format!("a case without a name: {case}"))?;
         let cells = COUCHBASE_CLIENTS.map(|(client, _)| {
@@ -271,7 +280,8 @@ mod tests {
             {"what": "w", "ruling": "C2", "why": "y", "cases": {"a get": {"java":
             {"delays_ms": [0], "attempts": 1}}}}]}"#;
         let [cases, differences] = couchbase_tables(list).unwrap();
-        let row = "| a get | ok; 2 attempts; 1 ms; KV_LOCKED | the same | 1 attempt; 0 ms |";
+        let row =
+            "| a get | ok; 2 attempts; 1 ms; KV_LOCKED | the same | 1 attempt; 0 ms | the same |";
         assert_eq!(cases.lines().last(), Some(row));
         assert_eq!(differences.lines().last(), Some("| w | Java SDK | C2 | y |"));
         assert!(couchbase_tables("{}").unwrap_err().contains("no list"));
@@ -280,8 +290,8 @@ mod tests {
     #[test]
     fn languages_couchbase_programs_are_built_below_target() {
         let (build, programs) = couchbase_clients(Path::new("/redial"));
-        assert!(build.iter().all(|line| line.to_string().contains("target/interop/couchbase")));
-        assert!(programs.iter().all(|(_, program)| program.contains("/redial/target/interop")));
+        assert!(build.iter().all(|line| line.to_string().contains("target/")));
+        assert!(programs.iter().all(|(_, program)| program.contains("/redial/target/")));
     }
 
     #[test]

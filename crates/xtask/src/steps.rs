@@ -262,7 +262,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "couchbase-peers",
-        why: "gocb and the Java SDK differ from the Couchbase client as docs/couchbase.md lists",
+        why: "gocb, the Java SDK and the Rust SDK differ from the Couchbase client as docs/couchbase.md lists",
         when: When::Always,
         needs: &[languages::GO, languages::JAVA, languages::MAVEN],
         lines: couchbase_peers,

@@ -147,7 +147,11 @@ pub(super) async fn serve(
     let proxy = match proxy.listen(&arguments.listen).await {
         Ok(proxy) => proxy,
         Err(error) => {
-            writeln!(err, "redial: cannot listen on {}: {error}", arguments.listen)?;
+            match error.get_ref().filter(|_| error.kind() == io::ErrorKind::InvalidInput) {
+                // The proxy's own text about the script or the server.
+                Some(problem) => writeln!(err, "redial: {problem}")?,
+                None => writeln!(err, "redial: cannot listen on {}: {error}", arguments.listen)?,
+            }
             return Ok(2);
         }
     };

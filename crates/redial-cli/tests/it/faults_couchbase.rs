@@ -94,8 +94,13 @@ fn faults_couchbase_invalid_script_is_reported_with_position() {
             "{ \"attempts\": [{\"hang\": true, \"command\": \"gett\"}] }",
             "attempts[0].command: unknown",
         ),
+        (
+            "{ \"attempts\": [{\"hang\": true, \"context\": \"x\"}] }",
+            "attempts[0].context: it belongs to a status",
+        ),
         ("{ \"attempts\": [{\"hang\": true, \"after\": -1}] }", "after: expected milliseconds"),
         ("{ \"error_map\": {\"xyz\": []} }", "error_map: \"xyz\"; expected a status"),
+        ("{ \"mechanisms\": [\"MD5\"] }", "mechanisms: \"MD5\"; expected SCRAM-SHA512"),
         ("{ \"knots\": 1 }", "unknown field `knots`"),
     ] {
         let file = Temporary::new(script);

@@ -162,7 +162,7 @@ fn faults_proxy_explains_wrong_input() {
     let cases = [
         (vec!["--script", wrong.path()], format!("{}:2:", wrong.path())),
         (vec!["--script", wrong.path()], "99 is no final status of HTTP: 200 to 999".to_owned()),
-        (vec!["--script", requests.path(), "--tcp"], "a TCP proxy sees no requests".to_owned()),
+        (vec!["--script", requests.path(), "--tcp"], "redial: a TCP proxy sees no".to_owned()),
         (vec!["--record", &missing], format!("redial: cannot write {missing}: ")),
         (vec!["--listen", "nonsense"], "redial: cannot listen on nonsense: ".to_owned()),
     ];
@@ -172,6 +172,10 @@ fn faults_proxy_explains_wrong_input() {
         assert_eq!(output.status.code(), Some(2), "{err}");
         assert!(err.contains(&expected), "{err}");
     }
+    let output = command(&["--to", "http://127.0.0.1:9/"]).output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    let expected = "redial: \"http://127.0.0.1:9/\" is no server: expected a host and a port, like 127.0.0.1:8080\n";
+    assert_eq!((output.status.code(), err.as_str()), (Some(2), expected));
 }
 
 #[test]

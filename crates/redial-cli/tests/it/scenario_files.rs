@@ -2,6 +2,7 @@
 //! all of them run; then each constant of a preset is changed in the policies of its file, which
 //! must fail a scenario.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use redial_cli::scenarios::load::{load, open};
@@ -82,6 +83,53 @@ fn scenario_files_live_counts_are_pinned() {
         let (found, text) = played(&file, true);
         assert_eq!(found, expected, "{name}: {text}");
     }
+}
+
+/// The names of the scenarios of all files that are not skipped at the live level.
+fn names_that_play_live() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for folder in ["../../scenarios", "tests/decisions"] {
+        let folder = format!("{}/{folder}", env!("CARGO_MANIFEST_DIR"));
+        for entry in std::fs::read_dir(folder).expect("the folder is there") {
+            let path = entry.expect("it can be read").path();
+            let path = path.to_str().expect("it is text");
+            let file = open(path).unwrap_or_else(|diagnostics| panic!("{diagnostics:?}"));
+            let arguments = Arguments { live: true, json: true, ..Arguments::default() };
+            let mut out = Vec::new();
+            play_file(&file, &arguments, &mut out).expect("a vector takes everything");
+            for line in String::from_utf8(out).expect("it is text").lines() {
+                let played: Value = serde_json::from_str(line).expect("one object per line");
+                if played["skipped"].is_null() {
+                    names.insert(played["name"].as_str().expect("a name").to_owned());
+                }
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn scenario_names_of_statements_in_clients_play_live() {
+    let names = names_that_play_live();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/statements.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let mut checked = 0;
+    for line in page.lines() {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let ["", number, _, library, client, live, _, ""] = cells[..] else { continue };
+        for cell in [client, live] {
+            let cell = if cell == "same" { library } else { cell };
+            // Every other part is between quotes.
+            for name in cell.split('"').skip(1).step_by(2) {
+                assert!(
+                    names.contains(name),
+                    "row {number}: --live skips {name:?}, or there is none"
+                );
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 300, "{checked}");
 }
 
 #[test]

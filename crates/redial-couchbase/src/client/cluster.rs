@@ -228,8 +228,29 @@ impl Cluster {
         self.in_retry.load(Ordering::Relaxed)
     }
 
+    /// Whether the ids of collections have to be fetched before a request to this one.
+    pub(crate) fn lacks_manifest(
+        &self,
+        name: &CollectionName,
+        connection: &ReadyConnection,
+    ) -> bool {
+        matches!(name, CollectionName::Named { .. })
+            && connection.collections == Collections::Supported
+            && self.manifest.load().is_none()
+    }
+
+    /// Fetches the ids of collections for a request that waits for them.
+    pub(crate) async fn fetch_missing_manifest(
+        &self,
+        name: &CollectionName,
+        connection: &ReadyConnection,
+    ) -> Result<(), RequestError> {
+        let fetched = self.fetch_manifest(connection).await;
+        fetched.map_err(|error| self.manifest_missing(error, name))
+    }
+
     /// The id of a collection, or why it is not known.
-    pub(crate) async fn collection_id(
+    pub(crate) fn collection_id(
         self: &Arc<Self>,
         name: &CollectionName,
         connection: &ReadyConnection,
@@ -241,11 +262,6 @@ impl Cluster {
                 Err(RequestError::Invalid(InvalidRequest::NoCollections))
             }
             (CollectionName::Named { scope, collection }, Collections::Supported) => {
-                if self.manifest.load().is_none() {
-                    // In a box, so that not every request has its size.
-                    let fetched = Box::pin(self.fetch_manifest(connection)).await;
-                    fetched.map_err(|error| self.manifest_missing(error, name))?;
-                }
                 let manifest = self.manifest.load();
                 if let Some(id) = manifest.as_ref().and_then(|it| it.id(scope, collection)) {
                     return Ok(Some(id));

@@ -4,6 +4,9 @@
 //! not read makes requests fail with `SOCKET_NOT_AVAILABLE` instead of using up memory. When the
 //! connection ends, requests that were written end with `SOCKET_CLOSED_WHILE_IN_FLIGHT`, and those that
 //! were still queued with `SOCKET_NOT_AVAILABLE`, which proves that they were not executed.
+//!
+//! A request can leave its deadline to the connection. A second task has one timer for the first of these
+//! deadlines: most requests get their response long before, so they cost no timer of their own.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
 
 use super::error::RequestError;
 #[cfg(test)]
@@ -28,6 +32,8 @@ pub const SEND_QUEUE_BYTES_MAX: usize = 64 << 20;
 const WRITE_BYTES: usize = 64 << 10;
 /// The size of a read.
 const READ_BYTES: usize = 16 << 10;
+/// How many turns of the runtime a response has, at a deadline, to be read.
+const TURNS_AT_DEADLINE: usize = 4;
 
 /// A byte stream to a server.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -55,6 +61,8 @@ struct Shared {
     /// How many times something was read.
     reads: AtomicU64,
     in_flight: Mutex<InFlight>,
+    /// A deadline is earlier than all others.
+    earlier: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +70,8 @@ struct InFlight {
     requests: HashMap<u32, Pending>,
     /// The bytes of the requests that are queued, also of those that were dropped.
     queued_bytes: usize,
+    /// The first deadline of the requests, or an earlier one of a request that has ended.
+    first_deadline: Option<Instant>,
     /// Set when the connection has ended.
     end: Option<End>,
 }
@@ -72,8 +82,13 @@ type End = Option<Arc<io::Error>>;
 #[derive(Debug)]
 struct Pending {
     written: bool,
-    response: oneshot::Sender<Result<ResponseFrame, RequestError>>,
+    /// `None`: the request has a timer of its own, or no deadline.
+    deadline: Option<Instant>,
+    response: oneshot::Sender<Received>,
 }
+
+/// How a request in flight ends; `None`: its deadline has passed.
+type Received = Option<Result<ResponseFrame, RequestError>>;
 
 impl Connection {
     /// Starts the task of a connection.
@@ -81,7 +96,10 @@ impl Connection {
         let (queue, queued) = mpsc::channel(queue_max.max(1));
         let shared = Arc::new(Shared::default());
         let (close, closed) = watch::channel(false);
-        let guard = Running { shared: shared.clone(), close };
+        let watched = shared.clone();
+        let deadlines = tokio::spawn(async move { watched.watch_deadlines().await });
+        let deadlines = deadlines.abort_handle();
+        let guard = Running { shared: shared.clone(), close, deadlines };
         let task = tokio::spawn(async move {
             let (reader, writer) = tokio::io::split(stream);
             let end = tokio::select! {
@@ -98,12 +116,24 @@ impl Connection {
     /// # Errors
     /// The request was not sent: the connection has ended, or its queue is full.
     pub(crate) fn send(&self, frame: RequestFrame<'_>) -> Result<PendingResponse, RequestError> {
+        self.send_until(frame, None)
+    }
+
+    /// Sends a request, and watches its deadline ([`PendingResponse::receive_in_time`]).
+    ///
+    /// # Errors
+    /// As [`send`](Connection::send).
+    pub(crate) fn send_until(
+        &self,
+        frame: RequestFrame<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<PendingResponse, RequestError> {
         let not_available = || RequestError::NotSent(reason::SOCKET_NOT_AVAILABLE);
         let slot = self.queue.try_reserve().map_err(|_| not_available())?;
         let opaque = self.shared.next_opaque.fetch_add(1, Ordering::Relaxed);
         let bytes = frame.encoded_bytes();
         let (sender, response) = oneshot::channel();
-        {
+        let is_first = {
             let mut in_flight = self.shared.lock();
             if in_flight.end.is_some()
                 || in_flight.queued_bytes + bytes > SEND_QUEUE_BYTES_MAX
@@ -112,8 +142,19 @@ impl Connection {
             {
                 return Err(not_available());
             }
-            in_flight.requests.insert(opaque, Pending { written: false, response: sender });
+            let pending = Pending { written: false, deadline, response: sender };
+            in_flight.requests.insert(opaque, pending);
             in_flight.queued_bytes += bytes;
+            let is_earlier =
+                |deadline| in_flight.first_deadline.is_none_or(|first| deadline < first);
+            let is_first = deadline.is_some_and(is_earlier);
+            if is_first {
+                in_flight.first_deadline = deadline;
+            }
+            is_first
+        };
+        if is_first {
+            self.shared.earlier.notify_one();
         }
         slot.send(Queued { opaque, bytes: RequestFrame { opaque, ..frame }.encode() });
         let opcode = frame.opcode;
@@ -163,10 +204,12 @@ impl Drop for Connection {
 struct Running {
     shared: Arc<Shared>,
     close: watch::Sender<bool>,
+    deadlines: tokio::task::AbortHandle,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.deadlines.abort();
         self.shared.end(&None);
         self.close.send_replace(true);
     }
@@ -194,7 +237,47 @@ impl Shared {
             };
             let lost = RequestError::ConnectionLost { reason, cause: end.clone() };
             // The request may be gone already.
-            let _ = pending.response.send(Err(lost));
+            let _ = pending.response.send(Some(Err(lost)));
+        }
+    }
+
+    /// Ends requests at their deadlines.
+    async fn watch_deadlines(&self) {
+        loop {
+            let first = self.lock().first_deadline;
+            let passed = async {
+                match first {
+                    Some(first) => sleep_until(first).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.earlier.notified() => {}
+                () = passed => {
+                    // Responses that have arrived by then come first (decision P4).
+                    for _ in 0..TURNS_AT_DEADLINE {
+                        tokio::task::yield_now().await;
+                    }
+                    self.expire(Instant::now());
+                }
+            }
+        }
+    }
+
+    /// Ends the requests whose deadlines have passed.
+    fn expire(&self, now: Instant) {
+        let expired: Vec<Pending> = {
+            let mut in_flight = self.lock();
+            let is_over = |pending: &Pending| pending.deadline.is_some_and(|it| it <= now);
+            let expired = in_flight.requests.extract_if(|_, pending| is_over(pending));
+            let expired = expired.map(|(_, pending)| pending).collect();
+            let left = in_flight.requests.values().filter_map(|pending| pending.deadline);
+            in_flight.first_deadline = left.min();
+            expired
+        };
+        for pending in expired {
+            // The request may be gone already.
+            let _ = pending.response.send(None);
         }
     }
 }
@@ -205,29 +288,40 @@ impl Shared {
 pub(crate) struct PendingResponse {
     opaque: u32,
     opcode: u8,
-    response: oneshot::Receiver<Result<ResponseFrame, RequestError>>,
+    response: oneshot::Receiver<Received>,
     shared: Arc<Shared>,
 }
 
 impl PendingResponse {
-    /// Waits for the response.
+    /// Waits for the response to a request whose deadline the connection does not watch.
     ///
     /// # Errors
     /// The connection was lost, or the server answered another command.
-    pub(crate) async fn receive(mut self) -> Result<ResponseFrame, RequestError> {
+    pub(crate) async fn receive(self) -> Result<ResponseFrame, RequestError> {
+        match self.receive_in_time().await {
+            Some(received) => received,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for the response until the deadline; `None`: it has passed.
+    pub(crate) async fn receive_in_time(mut self) -> Received {
         let frame = match (&mut self.response).await {
-            Ok(response) => response?,
+            Ok(received) => match received? {
+                Ok(frame) => frame,
+                Err(error) => return Some(Err(error)),
+            },
             // The sender is dropped only with the whole connection.
             Err(_) => {
                 let reason = reason::SOCKET_CLOSED_WHILE_IN_FLIGHT;
-                return Err(RequestError::ConnectionLost { reason, cause: None });
+                return Some(Err(RequestError::ConnectionLost { reason, cause: None }));
             }
         };
-        if frame.opcode == self.opcode {
+        Some(if frame.opcode == self.opcode {
             Ok(frame)
         } else {
             Err(RequestError::Protocol("it answers another command"))
-        }
+        })
     }
 }
 
@@ -253,7 +347,7 @@ async fn read(mut reader: ReadHalf<Box<dyn Stream>>, shared: &Shared) -> End {
             // A response without a request belongs to one that was dropped.
             let pending = shared.lock().requests.remove(&frame.opaque);
             if let Some(pending) = pending {
-                let _ = pending.response.send(Ok(frame));
+                let _ = pending.response.send(Some(Ok(frame)));
             }
         }
         buffer.reserve(READ_BYTES);
@@ -301,7 +395,9 @@ async fn write(
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the send queue is bounded in bytes, exactly.
+    //! Goal: the send queue is bounded in bytes, exactly; deadlines are watched exactly, with one timer.
+
+    use redial::ms;
 
     use super::*;
 
@@ -341,5 +437,43 @@ mod tests {
         }
         send(&connection, quarter).expect("there is room again");
         drop(first);
+    }
+
+    const NOOP: RequestFrame<'_> = RequestFrame {
+        opcode: 0x0a,
+        vbucket: 0,
+        opaque: 0,
+        cas: 0,
+        extras: &[],
+        key_prefix: &[],
+        key: &[],
+        value: &[],
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_watches_deadlines_in_any_order() {
+        let (stream, _peer) = tokio::io::duplex(1 << 16);
+        let connection = Connection::start(Box::new(stream), 1024);
+        let start = Instant::now();
+        let at = |after| Some(start + ms(after));
+        let request = |after| connection.send_until(NOOP, at(after)).expect("the queue is empty");
+        let first_deadline = || connection.shared.lock().first_deadline;
+        let ended = async |request: PendingResponse| {
+            (request.receive_in_time().await.is_none(), start.elapsed())
+        };
+        let (late, early, dropped) = (request(30), request(10), request(5));
+        let forever = connection.send(NOOP).expect("there is room");
+        assert_eq!(first_deadline(), at(5));
+        drop(dropped);
+        let same = request(10);
+        let ends = tokio::join!(ended(late), ended(early), ended(same));
+        assert_eq!(ends, [30, 10, 10].map(|after| (true, ms(after))).into());
+        assert_eq!(first_deadline(), None, "no request with a deadline is left");
+        assert_eq!(connection.shared.lock().requests.len(), 1);
+        // The next one is watched again.
+        assert_eq!(ended(request(50)).await, (true, ms(50)));
+        connection.close();
+        let lost = forever.receive().await.expect_err("the connection has ended");
+        assert!(matches!(lost, RequestError::ConnectionLost { .. }), "{lost}");
     }
 }

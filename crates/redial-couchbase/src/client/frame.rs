@@ -14,6 +14,7 @@
 use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
+use serde::Deserialize;
 
 /// The length of a header.
 pub(crate) const HEADER_BYTES: usize = 24;
@@ -28,6 +29,8 @@ pub const VALUE_BYTES_MAX: usize = 20 << 20;
 /// attributes.
 pub const BODY_BYTES_MAX: usize = 24 << 20;
 
+/// The maximum length of a body that is read as an extended error.
+const EXTENDED_ERROR_BYTES_MAX: usize = 4 << 10;
 /// The maximum length of a body that is copied out of the read buffer, so that a small document that the
 /// application keeps does not keep the whole buffer.
 const COPIED_BYTES_MAX: usize = 4 << 10;
@@ -123,7 +126,35 @@ pub(crate) struct ResponseFrame {
     pub(crate) value: Bytes,
 }
 
+/// The body of an extended error, which the client asks for in HELLO.
+#[derive(Deserialize)]
+struct ExtendedError {
+    error: Explanation,
+}
+
+#[derive(Deserialize)]
+struct Explanation {
+    context: Option<String>,
+    /// What the server's log has about it.
+    #[serde(rename = "ref")]
+    reference: Option<String>,
+}
+
 impl ResponseFrame {
+    /// The server's explanation of an error, if the body is one.
+    pub(crate) fn explanation(&self) -> Option<String> {
+        let is_text = self.value.first() == Some(&b'{');
+        if !is_text || self.value.len() > EXTENDED_ERROR_BYTES_MAX {
+            return None;
+        }
+        let ExtendedError { error } = serde_json::from_slice(&self.value).ok()?;
+        match (error.context, error.reference) {
+            (Some(context), Some(reference)) => Some(format!("{context} (ref {reference})")),
+            (Some(context), None) => Some(context),
+            (None, reference) => reference.map(|reference| format!("ref {reference}")),
+        }
+    }
+
     /// Takes the next frame out of the buffer; `None` if it is not complete.
     ///
     /// # Errors
@@ -254,6 +285,31 @@ mod tests {
             &[0, 0, 0, 0, 0, 0, 0, 8, 0xaa, 0x09, b'k', b'v', b'v'],
         ];
         assert_eq!(frame.encode(), expected.concat());
+    }
+
+    #[test]
+    fn frame_explanation_needs_an_extended_error() {
+        let explanation = |value: &str| {
+            let mut buffer = BytesMut::from(&response(&[], value.as_bytes())[..]);
+            ResponseFrame::decode(&mut buffer).unwrap().expect("it is complete").explanation()
+        };
+        for (body, expected) in [
+            (r#"{"error": {"context": "too long"}}"#, Some("too long")),
+            (r#"{"error": {"context": "too long", "ref": "7f"}}"#, Some("too long (ref 7f)")),
+            (r#"{"error": {"ref": "7f"}, "more": 1}"#, Some("ref 7f")),
+            (r#"{"error": {}}"#, None),
+            (r#"{"rev": 7}"#, None),
+            ("", None),
+            ("{", None),
+        ] {
+            assert_eq!(explanation(body).as_deref(), expected, "{body}");
+        }
+        let of_length = |bytes: usize| {
+            let text = "x".repeat(bytes - r#"{"error":{"context":""}}"#.len());
+            explanation(&format!(r#"{{"error":{{"context":"{text}"}}}}"#))
+        };
+        assert!(of_length(EXTENDED_ERROR_BYTES_MAX).is_some());
+        assert_eq!(of_length(EXTENDED_ERROR_BYTES_MAX + 1), None);
     }
 
     #[test]

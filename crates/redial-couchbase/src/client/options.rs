@@ -203,11 +203,10 @@ impl ClientOptions {
     }
 
     /// The retry strategy of all requests. Default:
-    /// [`FastFailOnTerminalError`](crate::FastFailOnTerminalError). This replaces a log hook and a
-    /// throttle that were set before.
+    /// [`FastFailOnTerminalError`](crate::FastFailOnTerminalError).
     #[must_use]
     pub fn strategy(mut self, strategy: impl Strategy + 'static) -> Self {
-        self.orchestrator = Orchestrator::with(strategy);
+        self.orchestrator = self.orchestrator.strategy(strategy);
         self
     }
 

@@ -5,15 +5,15 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use redial::strategy::Strategy;
-use redial::time::{Ns, Sleeper as _, Tokio, ns};
+use redial::time::{Sleeper as _, Tokio, ns};
 use redial::{CallLog, Reason};
-use redial_core::NEVER;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::bootstrap::label;
 use super::breaker::Admission;
@@ -197,16 +197,22 @@ impl<'a, T, D: Any + Send + Sync> Request<'a, T, D> {
             let (sender, decode) = (&self.sender, self.decode);
             let place = &RetrySlot { cluster: sender.cluster, taken: AtomicBool::new(false) };
             let is_sent = &AtomicBool::new(true);
+            let watch = &DeadlineWatch::new(self.timeout);
+            let signals;
             let mut pinned = pin!(None);
             let (mut start, mut first) = (None, None);
             let orchestrator = &sender.cluster.options.orchestrator;
             if self.call_log.is_none() && !orchestrator.observes_success() {
-                let now = Tokio.now();
-                let deadline = now.saturating_add(ns(self.timeout));
-                pinned.set(Some(sender.attempt(decode, place, is_sent, deadline)));
-                match StartedAttempt::run(pinned, &Tokio, deadline).await {
+                signals = AttemptSignals::new(is_sent, self.timeout, Some(watch));
+                pinned.set(Some(sender.send_decoded(decode, &signals)));
+                let mut timer = None;
+                let timer = |cx: &mut Context<'_>| watch.poll(&mut timer, signals.deadline, cx);
+                match StartedAttempt::run(pinned, timer).await {
                     Ok(value) => return Ok(value),
-                    Err(attempt) => (start, first) = (Some(now), Some(attempt)),
+                    Err(attempt) => {
+                        let elapsed = ns(signals.started.elapsed());
+                        (start, first) = (Some(Tokio.now().saturating_sub(elapsed)), Some(attempt));
+                    }
                 }
             }
             let mut request = orchestrator
@@ -223,10 +229,11 @@ impl<'a, T, D: Any + Send + Sync> Request<'a, T, D> {
                 let first = first.take();
                 async move {
                     if let Some(first) = first {
-                        return mirrored(first.resume(), is_sent, &attempt).await;
+                        let result = mirrored(first.resume(), is_sent, &attempt).await;
+                        return place.entered_by(result, sender.command.operation);
                     }
-                    let deadline = Tokio.now().saturating_add(ns(attempt.remaining()));
-                    sender.attempt(decode, place, attempt.sent(), deadline).await
+                    let signals = AttemptSignals::new(attempt.sent(), attempt.remaining(), None);
+                    sender.attempt(decode, place, &signals).await
                 }
             };
             let context = request.context();
@@ -238,7 +245,9 @@ impl<'a, T, D: Any + Send + Sync> Request<'a, T, D> {
     /// Sends the request once, without the orchestrator: for measuring what that costs.
     #[doc(hidden)]
     pub async fn send_once(self) -> Result<T, RequestError> {
-        self.sender.send_decoded(self.decode, &AtomicBool::new(true), NEVER).await
+        let is_sent = &AtomicBool::new(true);
+        let signals = AttemptSignals::new(is_sent, Duration::MAX, None);
+        self.sender.send_decoded(self.decode, &signals).await
     }
 }
 
@@ -284,6 +293,15 @@ struct RetrySlot<'a> {
 }
 
 impl RetrySlot<'_> {
+    /// The result of an attempt; a failure that may be retried has taken a place.
+    fn entered_by<T>(
+        &self,
+        result: Result<T, RequestError>,
+        operation: RequestOperation,
+    ) -> Result<T, RequestError> {
+        result.map_err(|error| self.enter(error, operation))
+    }
+
     /// Takes a place after a failure that may be retried.
     fn enter(&self, error: RequestError, operation: RequestOperation) -> RequestError {
         let may_be_retried = error
@@ -314,6 +332,72 @@ impl Drop for RetrySlot<'_> {
     }
 }
 
+/// What an attempt and the request that runs it tell each other.
+struct AttemptSignals<'a> {
+    /// Whether the request was sent, for the kind of a timeout.
+    is_sent: &'a AtomicBool,
+    started: Instant,
+    /// `None`: no clock reaches it.
+    deadline: Option<Instant>,
+    /// `None`: the attempt is dropped at its deadline.
+    watch: Option<&'a DeadlineWatch>,
+}
+
+impl<'a> AttemptSignals<'a> {
+    /// The signals of an attempt that starts now.
+    fn new(is_sent: &'a AtomicBool, remaining: Duration, watch: Option<&'a DeadlineWatch>) -> Self {
+        let started = Instant::now();
+        AttemptSignals { is_sent, started, deadline: started.checked_add(remaining), watch }
+    }
+}
+
+/// The deadline of a first attempt, which has no call with a timer yet. While the request is in flight its
+/// connection watches the deadline; before that a timer does.
+struct DeadlineWatch(AtomicU8);
+
+impl DeadlineWatch {
+    /// A timer watches it.
+    const TIMER: u8 = 0;
+    /// A timer watches it, also while the request is in flight.
+    const TIMER_ONLY: u8 = 1;
+    /// The connection watches it.
+    const CONNECTION: u8 = 2;
+    /// The connection says that it has passed.
+    const PASSED: u8 = 3;
+
+    /// A deadline that has passed already would end the request at once, before it is written (decision
+    /// P10). The connection would see that later.
+    fn new(timeout: Duration) -> Self {
+        let state = if timeout.is_zero() { Self::TIMER_ONLY } else { Self::TIMER };
+        DeadlineWatch(AtomicU8::new(state))
+    }
+
+    /// The state. Request and attempt are one task, so relaxed access is enough.
+    fn state(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, state: u8) {
+        self.0.store(state, Ordering::Relaxed);
+    }
+
+    /// Waits until the deadline has passed.
+    fn poll(
+        &self,
+        timer: &mut Option<Pin<Box<Sleep>>>,
+        deadline: Option<Instant>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        match (self.state(), deadline) {
+            (Self::CONNECTION, _) | (_, None) => Poll::Pending,
+            (Self::PASSED, _) => Poll::Ready(()),
+            (_, Some(deadline)) => {
+                timer.get_or_insert_with(|| Box::pin(sleep_until(deadline))).as_mut().poll(cx)
+            }
+        }
+    }
+}
+
 /// Sends the attempts of a request.
 struct Sender<'a> {
     cluster: &'a Arc<Cluster>,
@@ -323,67 +407,82 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Makes an attempt. `is_sent` learns whether the request was sent, for the kind of a timeout.
+    /// Makes an attempt after the first one.
     async fn attempt<T>(
         &self,
         decode: Decode<T>,
         place: &RetrySlot<'_>,
-        is_sent: &AtomicBool,
-        deadline: Ns,
+        signals: &AttemptSignals<'_>,
     ) -> Result<T, RequestError> {
         place.leave();
-        let result = self.send_decoded(decode, is_sent, deadline).await;
-        result.map_err(|error| place.enter(error, self.command.operation))
+        let result = self.send_decoded(decode, signals).await;
+        place.entered_by(result, self.command.operation)
     }
 
     async fn send_decoded<T>(
         &self,
         decode: Decode<T>,
-        is_sent: &AtomicBool,
-        deadline: Ns,
+        signals: &AttemptSignals<'_>,
     ) -> Result<T, RequestError> {
-        let frame = self.send(is_sent, deadline).await?;
+        let frame = self.send(signals).await?;
         decode(&frame).ok_or(RequestError::Protocol("its body has the wrong shape"))
     }
 
-    async fn send(
-        &self,
-        is_sent: &AtomicBool,
-        deadline: Ns,
-    ) -> Result<ResponseFrame, RequestError> {
-        is_sent.store(false, Ordering::Relaxed);
+    async fn send(&self, signals: &AttemptSignals<'_>) -> Result<ResponseFrame, RequestError> {
+        signals.is_sent.store(false, Ordering::Relaxed);
         let command = &self.command;
         let not_sent = |reason| self.cluster.not_sent(reason, &self.collection);
         let Destination { endpoint, vbucket } =
             self.cluster.route(&command.key, command.copy).map_err(not_sent)?;
         let ready = endpoint.ready().ok_or_else(|| not_sent(reason::SOCKET_NOT_AVAILABLE))?;
-        let mut prefix = Vec::new();
-        if !command.without_collection
-            && let Some(id) = self.cluster.collection_id(&self.collection, &ready).await?
-        {
-            leb128(id, &mut prefix);
+        let mut now = signals.started;
+        if !command.without_collection && self.cluster.lacks_manifest(&self.collection, &ready) {
+            // In a box, so that not every request has its size.
+            Box::pin(self.cluster.fetch_missing_manifest(&self.collection, &ready)).await?;
+            now = Instant::now();
         }
-        command.check(&prefix).map_err(RequestError::Invalid)?;
-        let admission = endpoint.breaker.admit(Instant::now());
-        let admission = admission.ok_or_else(|| not_sent(reason::CIRCUIT_BREAKER_OPEN))?;
-        let mut watched = WatchedAdmission { admission: Some(admission), deadline };
-        let pending = ready.connection.send(RequestFrame {
-            opcode: command.opcode,
-            vbucket,
-            opaque: 0,
-            cas: command.cas,
-            extras: command.extras.as_slice(),
-            key_prefix: &prefix,
-            key: &command.key,
-            value: &command.value,
-        });
-        let pending = pending.map_err(|error| match error {
-            RequestError::NotSent(reason) => not_sent(reason),
-            other => other,
-        })?;
+        let watch = signals.watch.filter(|watch| watch.state() == DeadlineWatch::TIMER);
+        let (pending, mut watched) = {
+            let mut prefix = Vec::new();
+            if !command.without_collection
+                && let Some(id) = self.cluster.collection_id(&self.collection, &ready)?
+            {
+                leb128(id, &mut prefix);
+            }
+            command.check(&prefix).map_err(RequestError::Invalid)?;
+            let admission = endpoint.breaker.admit(now);
+            let admission = admission.ok_or_else(|| not_sent(reason::CIRCUIT_BREAKER_OPEN))?;
+            let deadline = signals.deadline;
+            let watched = WatchedAdmission { admission: Some(admission), deadline };
+            let frame = RequestFrame {
+                opcode: command.opcode,
+                vbucket,
+                opaque: 0,
+                cas: command.cas,
+                extras: command.extras.as_slice(),
+                key_prefix: &prefix,
+                key: &command.key,
+                value: &command.value,
+            };
+            let pending = ready.connection.send_until(frame, watch.and(deadline));
+            let pending = pending.map_err(|error| match error {
+                RequestError::NotSent(reason) => not_sent(reason),
+                other => other,
+            })?;
+            (pending, watched)
+        };
         // A request in the queue counts as sent: it can be written at any time.
-        is_sent.store(true, Ordering::Relaxed);
-        let received = pending.receive().await;
+        signals.is_sent.store(true, Ordering::Relaxed);
+        if let Some(watch) = watch {
+            watch.set(DeadlineWatch::CONNECTION);
+        }
+        let Some(received) = pending.receive_in_time().await else {
+            if let Some(watch) = watch {
+                watch.set(DeadlineWatch::PASSED);
+            }
+            // The request ends this attempt as it would at the end of a timer.
+            return std::future::pending().await;
+        };
         watched.report(&received);
         let frame = received?;
         match frame.status {
@@ -396,6 +495,10 @@ impl Sender<'_> {
             _ => {}
         }
         let response = self.cluster.response(command.opcode, frame.status);
+        let response = match frame.explanation() {
+            Some(text) => response.with_context(text),
+            None => response,
+        };
         Err(self.error(response, frame.status))
     }
 
@@ -412,7 +515,7 @@ impl Sender<'_> {
 /// Reports to the circuit breaker, also if the request is dropped at its timeout.
 struct WatchedAdmission {
     admission: Option<Admission>,
-    deadline: Ns,
+    deadline: Option<Instant>,
 }
 
 impl WatchedAdmission {
@@ -428,7 +531,7 @@ impl WatchedAdmission {
 impl Drop for WatchedAdmission {
     fn drop(&mut self) {
         if let Some(admission) = self.admission.take()
-            && Tokio.now() >= self.deadline
+            && self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
         {
             admission.failed();
         }

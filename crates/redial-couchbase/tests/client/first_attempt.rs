@@ -125,6 +125,31 @@ async fn first_attempt_timeout_before_sending_is_unambiguous() {
     assert_eq!(server.requests().len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn first_attempt_timeouts_on_one_connection_are_exact() {
+    let (client, server) = ready(Script::new()).await;
+    let documents = client.default_collection();
+    let timeouts = [30, 10, 50, 20, 10];
+    for turn in 0..3 {
+        server.push_answers([(); 5].map(|()| Answer::hang()));
+        let start = Instant::now();
+        let requests = timeouts.map(|timeout| {
+            let documents = documents.clone();
+            tokio::spawn(async move {
+                let error = documents.upsert("a", "1").timeout(ms(timeout)).await.unwrap_err();
+                assert_eq!(error.timeout(), Some(TimeoutKind::Ambiguous));
+                (error.elapsed(), start.elapsed())
+            })
+        });
+        for (request, timeout) in requests.into_iter().zip(timeouts) {
+            assert_eq!(request.await.unwrap(), (ms(timeout), ms(timeout)), "turn {turn}");
+        }
+        // Between timeouts others succeed, and a slow one is not cut short.
+        server.push_answers([Answer::serve().after(ms(40))]);
+        documents.upsert("a", "1").timeout(ms(41)).await.unwrap();
+    }
+}
+
 /// glibc's allocator keeps freed blocks of up to 1032 bytes at hand; larger ones cost some 300
 /// instructions more for each request.
 #[cfg(target_pointer_width = "64")]

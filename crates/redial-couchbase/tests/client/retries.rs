@@ -1,7 +1,9 @@
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redial::strategy::{Decision, Request, Strategy};
-use redial::{CallLog, StopReason, ms};
+use redial::throttle::{Bucket as _, RetryBudget};
+use redial::{CallLog, StopReason, ms, s};
 use redial_couchbase::client::{Client, RequestError};
 use redial_couchbase::response::status;
 use redial_couchbase::{
@@ -269,6 +271,95 @@ async fn retries_strategy_reads_the_data_of_the_request() {
     documents.upsert("a", "1").await.unwrap();
 }
 
+/// What a strategy sees of a request.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    retries: u32,
+    earlier: Vec<Reason>,
+    reason: Reason,
+    elapsed: Duration,
+    remaining: Duration,
+    status: u16,
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_strategy_sees_attempts_reasons_and_times() {
+    use reason::{KV_LOCKED, KV_NOT_MY_VBUCKET, KV_TEMPORARY_FAILURE};
+    let (client, server) = ready(Script::new()).await;
+    server.push_answers(statuses(&[0x07, 0x86]));
+    server.push_answers([Answer::status(0x09).after(ms(10)), Answer::status(0x86)]);
+    let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+    let notes = seen.clone();
+    let strategy = move |request: &Request<'_>| {
+        let context = RequestContext::of(request).unwrap();
+        assert_eq!((context.to_string().as_str(), context.timeout()), ("kv.upsert a", ms(100)));
+        assert!(!request.is_idempotent());
+        let Some(Response::Kv { status, .. }) = context.last_response() else { panic!() };
+        notes.lock().unwrap().push(Seen {
+            retries: request.retry_attempts(),
+            earlier: request.reasons().to_vec(),
+            reason: request.reason().unwrap(),
+            elapsed: request.elapsed(),
+            remaining: request.remaining().unwrap(),
+            status,
+        });
+        BestEffort::new().retry_after(request)
+    };
+    let documents = client.default_collection();
+    documents.upsert("a", "1").timeout(ms(100)).strategy(strategy).await.unwrap();
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    let expected = |retries, earlier: &[Reason], reason, elapsed, status| Seen {
+        retries,
+        earlier: earlier.to_vec(),
+        reason,
+        elapsed: ms(elapsed),
+        remaining: ms(100 - elapsed),
+        status,
+    };
+    // The strategy is not asked about 0x07, whose retry counts and whose reason is in the list.
+    let order = [KV_NOT_MY_VBUCKET, KV_TEMPORARY_FAILURE, KV_LOCKED];
+    assert_eq!(
+        seen,
+        [
+            expected(1, &order[..1], KV_TEMPORARY_FAILURE, 1, 0x86),
+            expected(2, &order[..2], KV_LOCKED, 13, 0x09),
+            expected(3, &order, KV_TEMPORARY_FAILURE, 17, 0x86),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_strategy_of_a_client_keeps_its_log_and_throttle() {
+    let (server, lines) = (serve(Script::new()), Lines::default());
+    let budget = Arc::new(RetryBudget::try_new(2.0, 0.1).unwrap());
+    let options = lines.of(options(&server).throttled(budget.clone()));
+    let client = Client::open(options.strategy(|_: &Request<'_>| Decision::Retry(ms(3))));
+    // To wait for the connections is no failure.
+    client.wait_until_ready(ms(100)).await.unwrap();
+    assert_eq!(budget.tokens(0), Some(2.0));
+    server.push_answers(statuses(&[0x86; 3]));
+    let error = client.default_collection().upsert("a", "1").await.unwrap_err();
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::Throttled, 3));
+    assert_eq!(error.elapsed(), ms(6), "the delays of the strategy");
+    let expected = ["retry", "retry", "not-retried"];
+    assert_eq!(lines.take(), expected.map(|what| format!("{what} KV_TEMPORARY_FAILURE")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_of_a_wait_for_connections_are_not_throttled() {
+    let server = serve(Script::new());
+    server.set_bucket_status(0x01);
+    let budget = Arc::new(RetryBudget::try_new(2.0, 0.1).unwrap());
+    let client = Client::open(options(&server).throttled(budget.clone()));
+    let warm = async {
+        tokio::time::sleep(ms(300)).await;
+        server.set_bucket_status(0x00);
+    };
+    let (ready, ()) = tokio::join!(client.wait_until_ready(s(10)), warm);
+    ready.unwrap();
+    assert_eq!(budget.tokens(0), Some(2.0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn retries_with_application_context_repeat_a_replace() {
     const NOT_THERE_YET: Reason = Reason::new("NOT_THERE_YET").allow_non_idempotent();
@@ -328,4 +419,13 @@ async fn retries_error_tells_attempts_reason_and_time() {
     assert_eq!(error.to_string(), expected);
     assert!(matches!(error.last(), Some(RequestError::Response(_))));
     assert_eq!(error.elapsed(), Duration::from_millis(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_error_has_the_explanation_of_the_server() {
+    let (client, server) = ready(Script::new()).await;
+    server.push_answers([Answer::status(0x04).context("the extras are too short")]);
+    let error = client.default_collection().get("airline_10").await.unwrap_err();
+    let text = error.last().map(ToString::to_string);
+    assert_eq!(text.as_deref(), Some("kv status 0x04 to get: the extras are too short"));
 }

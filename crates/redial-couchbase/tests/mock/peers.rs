@@ -1,4 +1,4 @@
-//! Goal: what the vendor's clients gocb and the Java SDK do beside ours, on the same mock, with the same
+//! Goal: what the vendor's clients (gocb, the Java SDK and the Rust SDK) do beside ours, on the same mock, with the same
 //! faults. Method: programs around the libraries (`interop/couchbase`) and our client make the same
 //! request; the strategy of each notes what it was asked and what it answered, and the mock says when
 //! attempts arrived. `interop/couchbase/differences.json` has the cases, what our client does, and each
@@ -389,7 +389,7 @@ fn peers_differ_from_redial_as_listed() {
     let mut mocks = Mocks::default();
     let mut problems = String::new();
     let mut seen = 0;
-    for name in ["redial", "go", "java"] {
+    for name in ["redial", "go", "java", "rust"] {
         for case in &file.cases {
             let mut expected = case.expect.clone();
             let rows = file.differences.iter();

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -243,14 +244,14 @@ impl Session<'_> {
             return self.send(refused.encode(request.opcode, request.opaque), answered).await;
         }
         let answer = shared.lock().next_answer(&frames::command(request.opcode));
-        let Answer { after, action, .. } = answer;
+        let Answer { after, action, context, .. } = answer;
         let replies = self.replies.clone();
         let played = async move {
             if !after.is_zero() {
                 tokio::time::sleep(after).await;
             }
             let arrived = Arrived { request: &request, at, node, connection };
-            let (outcome, output) = play(&action, &request, &shared);
+            let (outcome, output) = play(&action, context.as_deref(), &request, &shared);
             let answered = shared.record(&arrived, outcome);
             match output {
                 // The writer ends with the connection.
@@ -286,6 +287,7 @@ impl Session<'_> {
 /// Carries an answer out.
 fn play(
     action: &AnswerAction,
+    context: Option<&str>,
     request: &Request,
     shared: &Shared,
 ) -> (RequestOutcome, Option<Output>) {
@@ -296,7 +298,9 @@ fn play(
             (RequestOutcome::Status(reply.status), Some(Output::Bytes(bytes(&reply))))
         }
         AnswerAction::Status(status) => {
-            let output = Output::Bytes(bytes(&Reply::status(*status)));
+            let extended = |text| json!({"error": {"context": text}}).to_string();
+            let reply = Reply::value(context.map(extended).unwrap_or_default());
+            let output = Output::Bytes(bytes(&Reply { status: *status, ..reply }));
             (RequestOutcome::Status(*status), Some(output))
         }
         AnswerAction::Close => (RequestOutcome::Closed, Some(Output::Close)),

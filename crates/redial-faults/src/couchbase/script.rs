@@ -36,14 +36,16 @@ pub struct Script {
     pub(super) answers: Vec<Answer>,
 }
 
+/// The mechanisms of users and passwords, all of which are offered by default.
+const PASSWORD_MECHANISMS: [&str; 4] = ["SCRAM-SHA512", "SCRAM-SHA256", "SCRAM-SHA1", "PLAIN"];
+
 impl Default for Script {
     fn default() -> Self {
-        let mechanisms = ["SCRAM-SHA512", "SCRAM-SHA256", "SCRAM-SHA1", "PLAIN"];
         Script {
             bucket: "default".to_owned(),
             users: BTreeMap::new(),
             token: None,
-            mechanisms: mechanisms.map(str::to_owned).to_vec(),
+            mechanisms: PASSWORD_MECHANISMS.map(str::to_owned).to_vec(),
             nodes: 1,
             vbuckets: 64,
             replicas: 0,
@@ -169,6 +171,12 @@ impl Script {
         if self.answers.len() > SCRIPT_ANSWERS_MAX {
             return fail(format!("attempts: more than {SCRIPT_ANSWERS_MAX}"));
         }
+        let is_known = |name: &str| PASSWORD_MECHANISMS.contains(&name) || name == OAUTHBEARER;
+        if let Some(name) = self.mechanisms.iter().find(|name| !is_known(name)) {
+            let known = PASSWORD_MECHANISMS.join(", ");
+            let text = format!("mechanisms: {name:?}; expected {known} or {OAUTHBEARER}");
+            return fail(text);
+        }
         let problem = self.answers.iter().enumerate().find_map(|(index, answer)| {
             answer.problem().map(|problem| format!("attempts[{index}].{problem}"))
         });
@@ -193,6 +201,7 @@ impl std::error::Error for InvalidScript {}
 pub struct Answer {
     pub(super) after: Duration,
     pub(super) command: Option<String>,
+    pub(super) context: Option<String>,
     pub(super) action: AnswerAction,
 }
 
@@ -220,7 +229,7 @@ impl Answer {
     /// An answer with this action.
     #[must_use]
     pub const fn new(action: AnswerAction) -> Self {
-        Answer { after: Duration::ZERO, command: None, action }
+        Answer { after: Duration::ZERO, command: None, context: None, action }
     }
 
     /// Serves the request.
@@ -261,9 +270,19 @@ impl Answer {
         self
     }
 
+    /// Explains the status with a text of the server: an extended error.
+    #[must_use]
+    pub fn context(mut self, text: impl Into<String>) -> Self {
+        self.context = Some(text.into());
+        self
+    }
+
     fn problem(&self) -> Option<String> {
         if self.after > AFTER_MAX {
             return Some("after: expected at most a day".to_owned());
+        }
+        if self.context.is_some() && !matches!(self.action, AnswerAction::Status(_)) {
+            return Some("context: it belongs to a status".to_owned());
         }
         let command = self.command.as_ref()?;
         let known = frames::COMMANDS.iter().any(|(_, name)| name == command);
@@ -334,6 +353,7 @@ struct AnswerText {
     #[serde(default)]
     after: f64,
     command: Option<String>,
+    context: Option<String>,
     status: Option<u16>,
     #[serde(default)]
     close: bool,
@@ -367,6 +387,6 @@ impl<'de> Deserialize<'de> for Answer {
         };
         let after = Duration::try_from_secs_f64(text.after / 1e3)
             .map_err(|_| de::Error::custom("after: expected milliseconds from 0 on"))?;
-        Ok(Answer { after, command: text.command, action })
+        Ok(Answer { after, command: text.command, context: text.context, action })
     }
 }

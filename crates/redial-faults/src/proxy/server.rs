@@ -82,11 +82,18 @@ impl Proxy {
     /// Listens on this address; port 0 takes any free port.
     ///
     /// # Errors
-    /// The script is invalid, or has faults for requests that a TCP proxy does not see; the address
-    /// cannot be bound.
+    /// The script is invalid, or has faults for requests that a TCP proxy does not see; the server's
+    /// address is not a host and a port; the address to listen on cannot be bound.
     pub async fn listen(self, addr: impl ToSocketAddrs) -> io::Result<Handle> {
         let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
         self.script.check().map_err(|error| invalid(error.to_string()))?;
+        let port = self.options.to.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        if port.and_then(|(_, port)| port.parse::<u16>().ok()).is_none() {
+            let to = &self.options.to;
+            let text =
+                format!("{to:?} is no server: expected a host and a port, like 127.0.0.1:8080");
+            return Err(invalid(text));
+        }
         if self.protocol == Protocol::Tcp && self.script.has_requests() {
             let text =
                 "a TCP proxy sees no requests: use the faults of connections, or an HTTP proxy";

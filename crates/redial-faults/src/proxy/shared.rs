@@ -67,6 +67,15 @@ pub(super) struct State {
     counts: Counts,
 }
 
+impl State {
+    /// Updates an exchange, if it is kept.
+    fn update(&mut self, number: u64, update: impl FnOnce(&mut Exchange)) {
+        if let Ok(index) = self.exchanges.binary_search_by_key(&number, |it| it.number) {
+            update(&mut self.exchanges[index]);
+        }
+    }
+}
+
 impl Shared {
     pub(super) fn new(script: Script, options: Options) -> Arc<Shared> {
         let state = State {
@@ -181,19 +190,18 @@ impl Shared {
 
     /// Updates the record of an exchange.
     pub(super) fn update(&self, number: u64, update: impl FnOnce(&mut Exchange)) {
-        let mut state = self.tasks.state();
-        if let Ok(index) = state.exchanges.binary_search_by_key(&number, |it| it.number) {
-            update(&mut state.exchanges[index]);
-        }
-        drop(state);
+        self.tasks.state().update(number, update);
         self.tasks.notify();
     }
 
     /// Records that the upstream server gets to see an exchange.
     pub(super) fn forwarded(&self, number: u64) {
         let now = self.tasks.now();
-        self.tasks.state().counts.forwarded += 1;
-        self.update(number, |it| it.forwarded = Some(now));
+        let mut state = self.tasks.state();
+        state.counts.forwarded += 1;
+        state.update(number, |it| it.forwarded = Some(now));
+        drop(state);
+        self.tasks.notify();
     }
 
     pub(super) fn answered_by_upstream(&self, number: u64, status: StatusCode) {

@@ -94,6 +94,9 @@ async fn couchbase_server_refuses_invalid_scripts() {
     assert!(check(Script::new().vbuckets(VBUCKETS_MAX * 2)).is_err());
     assert!(check(Script::new().vbuckets(0)).is_err());
     assert!(check(Script::new().replicas(1)).is_err());
+    assert_eq!(check(Script::new().mechanisms(["SCRAM-SHA1", "OAUTHBEARER"])), Ok(()));
+    let text = "mechanisms: \"scram-sha1\"; expected SCRAM-SHA512, SCRAM-SHA256, SCRAM-SHA1, PLAIN or OAUTHBEARER";
+    assert_eq!(check(Script::new().mechanisms(["scram-sha1"])), Err(text.to_owned()));
     let many = |count| Script::new().answers((0..count).map(|_| Answer::serve()));
     assert_eq!(check(many(SCRIPT_ANSWERS_MAX)), Ok(()));
     assert!(check(many(SCRIPT_ANSWERS_MAX + 1)).is_err());

@@ -102,6 +102,11 @@ async fn proxy_refuses_invalid_scripts_and_stops_when_dropped() {
     let error = refused.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert_eq!(error.to_string(), "99 is no final status of HTTP: 200 to 999");
+    for to in ["nowhere", "http://127.0.0.1:9/", ":9", "127.0.0.1:99999"] {
+        let error = Proxy::tcp(to).listen("127.0.0.1:0").await.unwrap_err();
+        let text = format!("{to:?} is no server: expected a host and a port, like 127.0.0.1:8080");
+        assert_eq!((error.kind(), error.to_string()), (ErrorKind::InvalidInput, text));
+    }
     let upstream = Upstream::start().await;
     let proxy = http_proxy(&upstream, Script::new()).await;
     let (addr, mut open) = (proxy.addr(), TcpStream::connect(proxy.addr()).await.unwrap());
