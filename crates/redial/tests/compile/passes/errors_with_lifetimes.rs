@@ -63,5 +63,10 @@ fn main() {
     spawn(async { drop(P.retry_with(|_| text()).when(|_| true).with_report().await) });
     spawn(async { drop(Box::pin(P.retry(|| boxed()).when(|_| true).into_future()).await) });
     spawn(async { drop(Remote.get("a").await) });
+    spawn(async { drop(P.retry_on(&mut Remote, async |remote| remote.read("a").await).when(|_| true).await) });
+    spawn(async { drop(P.retry_on(&mut Remote, async |_| text().await).when(|error| error.len() > 3).await) });
+    spawn(async { drop(P.retry_on(&mut Remote, async |_| cow().await).until(|value| *value > 3).notify(|_, _| {}).when(|_| true).await) });
+    spawn(async { drop(P.retry_on(&mut Remote, async |_| text().await).classify(|_: &Result<u32, _>| Some(redial::Directive::Fail)).await) });
+    spawn(async { drop(P.retry_with_context(Remote, |remote, _| async move { (remote, cow().await) }).when(|_| true).await) });
     handler(|_| async { P.retry(|| boxed()).when(|_| true).await.unwrap_or(0) });
 }
