@@ -1,8 +1,9 @@
 //! What all drivers share: the state machine of a call, driven by one loop ([`PollLoop`]) with the timer
 //! of the async, the blocking or the borrowing driver.
 //!
-//! This module is compiled once. What is compiled for each call site carries out a [`Step`]: it starts
-//! the operation, polls it, classifies its result, or drops it.
+//! The loop is compiled once. What is compiled for each call site carries out a [`Step`]: it starts the
+//! operation, polls it, classifies its result, or drops it; and of this module the functions that take
+//! a result or a classifier (`error_text`, `release`, `notify`).
 
 use std::fmt;
 use std::task::{Context, Poll, ready};

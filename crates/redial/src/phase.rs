@@ -1,4 +1,5 @@
-//! A call that has left the fast path, compiled once for all call sites.
+//! A call that has left the fast path. Call sites share this code: it is compiled for each sleeper and
+//! kind of policy.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

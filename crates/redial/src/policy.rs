@@ -452,7 +452,7 @@ impl Policy {
 
     /// Whether counters are all the state of a call after a failure.
     pub(crate) fn needs_only_counters(&self) -> bool {
-        self.core.needs_only_counters() && self.handle.is_fixed_cost()
+        self.core.needs_only_counters() && self.handle.is_budget_or_none()
     }
 
     /// The time that the first attempt has, if it is limited.
