@@ -52,7 +52,6 @@ pub(crate) enum Input {
 }
 
 /// The text of the error in `last`, if it is recorded and `input` is its outcome.
-#[inline(always)]
 pub(crate) fn error_text<'e, T, E, C: Classify<T, E>>(
     input: &Input,
     last: Option<&'e Result<T, E>>,
@@ -142,7 +141,6 @@ impl<'a, 'w> PollContext<'a, 'w> {
     }
 
     /// Calls the `release` hook of the classifier if the result in `last` is retried. `notify` follows.
-    #[inline(always)]
     pub(crate) fn release<T, E, C: Classify<T, E>>(
         &mut self,
         classify: &mut C,
@@ -155,7 +153,6 @@ impl<'a, 'w> PollContext<'a, 'w> {
     }
 
     /// Calls the `notify` hook of the classifier if the error in `last` is retried.
-    #[inline(always)]
     pub(crate) fn notify<T, E, C: Classify<T, E>>(
         &mut self,
         classify: &mut C,

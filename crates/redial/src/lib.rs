@@ -368,7 +368,6 @@ pub mod parts {
 /// Whether the events of each call are observed, so that every call needs its state machine from its
 /// start. Public for adapters that start a first attempt before the call.
 #[doc(hidden)]
-#[inline(always)]
 #[must_use]
 pub fn is_observed() -> bool {
     trace::is_enabled() || metrics::is_enabled()

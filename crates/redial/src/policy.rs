@@ -114,7 +114,6 @@ impl OriginKind for Site {
 }
 
 impl<'p> Origin<'p> for &'p Policy {
-    #[inline(always)]
     fn policy(&self) -> &Policy {
         self
     }
@@ -139,7 +138,6 @@ impl<'p> Origin<'p> for &'p Policy {
 impl<'p> Sequential<'p> for &'p Policy {}
 
 impl<'p> Origin<'p> for &'p Hedged {
-    #[inline(always)]
     fn policy(&self) -> &Policy {
         &self.0
     }
@@ -175,7 +173,6 @@ impl<'p> Origin<'p> for Site {
     fn needs_clock(&self) -> bool {
         false
     }
-    #[inline(always)]
     fn policy(&self) -> &Policy {
         &DEFAULT
     }
