@@ -67,7 +67,6 @@ pub const CONTROLLED: Backoff = Backoff::Table(&[
 
 impl Backoff {
     /// The base delay of retry `n`; 0 for [`Backoff::Own`], which the policy computes.
-    #[inline(always)]
     #[must_use]
     pub const fn base(&self, n: u32) -> Ns {
         match self {

@@ -293,7 +293,6 @@ impl<P: Deref<Target = Policy>> Call<P> {
     }
 
     /// A call in its initial state, with its start recorded.
-    #[inline]
     fn new(policy: P, params: CallParams, now: Ns, env: &mut impl Environment) -> Self {
         let CallParams {
             deadline,

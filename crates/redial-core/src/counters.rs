@@ -50,7 +50,6 @@ impl CallCounters {
     /// let counters = CallCounters { attempts: 5, earlier_attempts: 3, ..CallCounters::new(0) };
     /// assert_eq!(counters.attempts_in_series(), 2);
     /// ```
-    #[inline]
     #[must_use]
     pub const fn attempts_in_series(&self) -> u32 {
         self.attempts.saturating_sub(self.earlier_attempts)
@@ -64,7 +63,6 @@ impl CallCounters {
     }
 
     /// Counts an attempt that starts, and returns its number.
-    #[inline]
     pub const fn count(&mut self) -> u32 {
         self.attempts = self.attempts.saturating_add(1);
         self.attempts

@@ -153,7 +153,6 @@ impl<T: Bucket, O: DriverContext> Environment for CallEnvironment<T, O> {
     fn forget(&mut self) {
         self.previous = None;
     }
-    #[inline]
     fn record(&mut self, at: Ns, event: Event) {
         self.context.record(at, event);
     }

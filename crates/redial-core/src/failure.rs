@@ -241,14 +241,12 @@ impl Failure {
     }
 
     /// Whether the failure has neither a reason nor a hint, so that the policy alone decides.
-    #[inline]
     #[must_use]
     pub const fn has_no_reason_or_hint(&self) -> bool {
         self.reason.is_none() && matches!(self.hint, Hint::None)
     }
 
     /// Whether throttles count the failure and charge its retry.
-    #[inline]
     #[must_use]
     pub(crate) const fn is_charged(&self) -> bool {
         !matches!(self.kind, FailureKind::NotReady)

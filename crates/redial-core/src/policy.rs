@@ -203,14 +203,12 @@ impl Policy {
     /// Whether [`CallCounters`](crate::CallCounters) and [`decide`](crate::decide) can run a call
     /// without [`Call`](crate::Call): no hedging, timers, strategy, transparent retries, deferred
     /// charge or reset.
-    #[inline]
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.derived.plain
     }
 
     /// The delay before every retry, if neither jitter, limits nor a failure's kind change it.
-    #[inline]
     pub(crate) const fn fixed_delay(&self) -> Option<Ns> {
         match self.derived.fixed_delay {
             NEVER => None,
@@ -221,14 +219,12 @@ impl Policy {
     /// Whether every retry starts immediately unless a failure has a reason or hint. After a
     /// failure [without reason or hint](crate::Failure::has_no_reason_or_hint), the decision then
     /// depends only on the number of attempts.
-    #[inline]
     #[must_use]
     pub const fn is_immediate(&self) -> bool {
         self.derived.fixed_delay == 0
     }
 
     /// Whether decisions depend on the time since the call started, because a limit counts it.
-    #[inline]
     #[must_use]
     pub const fn uses_elapsed_time(&self) -> bool {
         self.derived.fixed_delay == NEVER && matches!(self.rules.limits.basis, LimitBasis::Elapsed)
@@ -236,14 +232,12 @@ impl Policy {
 
     /// Whether counters are all the state that a driver must keep: the policy is plain, and no
     /// delay depends on the previous one.
-    #[inline]
     #[must_use]
     pub const fn needs_only_counters(&self) -> bool {
         self.derived.needs_only_counters
     }
 
     /// Whether no attempt is left after this many.
-    #[inline]
     pub(crate) const fn is_exhausted(&self, attempts: u32) -> bool {
         attempts >= self.derived.attempts_max && self.rules.attempts.is_some()
     }
@@ -281,14 +275,12 @@ impl Policy {
     ///
     /// A driver that records no events can create its state machine as late as this: created with
     /// the same start time, it is in the same state.
-    #[inline]
     #[must_use]
     pub const fn first_wake_at(&self, start: Ns) -> Ns {
         start.saturating_add(self.derived.first_wake)
     }
 
     /// The time from the start of a call to its first timer.
-    #[inline]
     #[must_use]
     pub const fn first_wake_after(&self) -> Ns {
         self.derived.first_wake

@@ -5,9 +5,10 @@
 //! [`RetryBudget`], and [`Unthrottled`], which grants everything. Applications can implement
 //! [`Bucket`] for their own.
 //!
-//! Invariant: the state of each throttle is a single atomic that changes by compare-and-swap. There
-//! is no lock; a success reads no clock, and writes nothing if the throttle is full; counts are
-//! exact under contention. All accesses are relaxed, because the atomic guards no other data.
+//! Invariant: the state of each of the first three is a single atomic that changes by
+//! compare-and-swap. There is no lock; a success reads no clock, and writes nothing if the throttle
+//! is full; counts are exact under contention. All accesses are relaxed, because the atomic guards
+//! no other data.
 
 mod call_sites;
 mod cost_bucket;

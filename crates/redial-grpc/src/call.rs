@@ -15,11 +15,12 @@
 //! timer, an observer, an open request body and a size limit for its response starts as `FirstAttempt`.
 //! Anything but response headers takes it to `Running`, and any status but OK does so after the commit.
 //!
-//! Invariant: this module starts, retries, hedges, delays, cancels and ends nothing on its own account.
-//! It classifies outcomes (status, pushback, proof that a request was not processed, and whether a
-//! timer may have caused an error) and reports them to the state machine of `redial_core`, which
-//! decides what follows. Response headers commit a call, and the failure of the request body ends it,
-//! whatever its policy: those two are inputs of the state machine, not answers to it.
+//! Invariant: the state machine of `redial_core` decides every retry, hedge, delay and cancellation.
+//! This module classifies outcomes (status, pushback, proof that a request was not processed, and
+//! whether a timer may have caused an error) and reports them. Some facts need no decision, whatever the
+//! policy: response headers commit a call, a full replay buffer commits it to the attempt to which most
+//! was written, and a failed request body, a message over the size limit and an impossible state end
+//! it; a first attempt without a state machine starts, commits and succeeds.
 //!
 //! Invariant: no task is spawned. All attempts are polled by the task of the caller.
 

@@ -1,6 +1,6 @@
 //! A policy whose kind, retrying or hedged, is known only at run time.
 //!
-//! Invariant: a [`Policy`] never hedges; a [`Hedged`] policy hedges unless it has a single attempt.
+//! Invariant: the rules of a [`Policy`] have no hedging delay, and those of a [`Hedged`] policy have one.
 
 use std::sync::Arc;
 

@@ -95,7 +95,6 @@ pub trait Operation {
 
     /// Whether another attempt can be started. If not, the call ends with the running attempt, as after
     /// gRPC's commit.
-    #[inline(always)]
     fn is_replayable(&self) -> bool {
         true
     }
@@ -103,7 +102,6 @@ pub trait Operation {
     /// Whether the operation is idempotent. If not, a failed attempt is retried only with proof that it
     /// did not run, as with [`Retry::not_idempotent`](crate::Retry::not_idempotent); under a
     /// [`Hedged`](crate::Hedged) policy such an operation is attempted once.
-    #[inline(always)]
     fn is_idempotent(&self) -> bool {
         true
     }

@@ -100,8 +100,6 @@ where
 
 /// Runs a call with its state machine; `last` is the result of the first attempt, if it has run, and
 /// `input` its outcome.
-#[cold]
-#[inline(never)]
 fn run<O, C, R, T, E>(
     mut engine: Engine<'_>,
     mut operation: O,
@@ -145,7 +143,6 @@ where
 }
 
 /// The next step of a call. Blocks the thread until there is one, after a call of `notify`.
-#[inline(never)]
 fn next_step(
     engine: &mut Engine<'_>,
     input: Input,

@@ -252,10 +252,12 @@ impl<A, F, S, R, H, N> BorrowingRetry<'_, A, F, S, R, AcceptedValue<H>, N> {
 }
 
 impl<A, F, S, R, N> BorrowingRetry<'_, A, F, S, R, EveryValue, N> {
-    async fn run<T, E, C>(mut self, classify: C) -> Result<R::Output, Error<E, C::Kept>>
+    // `V` and not `C::Kept`: a future whose type has a projection through `Classify<_, E>` is not `Send` in a
+    // task if `E` has a lifetime.
+    async fn run<T, E, V, C>(mut self, classify: C) -> Result<R::Output, Error<E, V>>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
-        C: Classify<T, E>,
+        C: Classify<T, E, Kept = V>,
         S: Sleeper,
         R: Output<T>,
         N: ErrorHook<E>,

@@ -1,8 +1,9 @@
 //! What all drivers share: the state machine of a call, driven by one loop ([`PollLoop`]) with the timer
 //! of the async, the blocking or the borrowing driver.
 //!
-//! This module is compiled once. What is compiled for each call site carries out a [`Step`]: it starts
-//! the operation, polls it, classifies its result, or drops it.
+//! The loop is compiled once. What is compiled for each call site carries out a [`Step`]: it starts the
+//! operation, polls it, classifies its result, or drops it; and of this module the functions that take
+//! a result or a classifier (`error_text`, `release`, `notify`).
 
 use std::fmt;
 use std::task::{Context, Poll, ready};
@@ -51,7 +52,6 @@ pub(crate) enum Input {
 }
 
 /// The text of the error in `last`, if it is recorded and `input` is its outcome.
-#[inline(always)]
 pub(crate) fn error_text<'e, T, E, C: Classify<T, E>>(
     input: &Input,
     last: Option<&'e Result<T, E>>,
@@ -141,7 +141,6 @@ impl<'a, 'w> PollContext<'a, 'w> {
     }
 
     /// Calls the `release` hook of the classifier if the result in `last` is retried. `notify` follows.
-    #[inline(always)]
     pub(crate) fn release<T, E, C: Classify<T, E>>(
         &mut self,
         classify: &mut C,
@@ -154,7 +153,6 @@ impl<'a, 'w> PollContext<'a, 'w> {
     }
 
     /// Calls the `notify` hook of the classifier if the error in `last` is retried.
-    #[inline(always)]
     pub(crate) fn notify<T, E, C: Classify<T, E>>(
         &mut self,
         classify: &mut C,

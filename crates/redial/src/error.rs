@@ -15,8 +15,10 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The error of a call that failed.
 ///
 /// It prints as `connection refused (3 attempts in 1.2 s; gave up: no attempt left)`, has the same as
-/// data ([`Error::report`]), and returns the operation's own error ([`Error::into_last`]). `V` is the
-/// type of a rejected value, for calls that classify values (`until`, `classify`).
+/// data ([`Error::report`]), and returns the operation's own error ([`Error::into_last`]). An async call
+/// without a deadline and options reads no clock before it is pending or fails, so its text has `in at least
+/// 1.2 s` ([`Report::elapsed_exact`]). `V` is the type of a rejected value, for calls that classify values
+/// (`until`, `classify`).
 ///
 /// To use `?` in a function with your own error type, implement `From`:
 ///
@@ -106,7 +108,7 @@ impl<E, V> Error<E, V> {
         self.details.report.attempts
     }
 
-    /// The duration of the call.
+    /// The duration of the call, or a lower bound of it: [`Report::elapsed_exact`] says which.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.details.report.elapsed

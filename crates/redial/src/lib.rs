@@ -201,6 +201,7 @@
 //! | async closure does not implement `FnMut` because it captures state | an attempt borrows a value that the closure changes: pass it with [`Policy::retry_on`] |
 //! | captured variable cannot escape `FnMut` closure body | an attempt borrows from the closure mutably, as in `P.retry(\|\| self.query(sql))`: use [`Policy::retry_on`] or [`Policy::retry_with_context`] |
 //! | implementation of `Send`, `FnOnce` or `AsyncFnMut` is not general enough; one type is more general than the other | the closure of `retry_on` captures a reference: use [`Policy::retry_with_context`] |
+//! | implementation of `Origin`, `Future` or `FnOnce` is not general enough, at a `join!` in a spawned task | the error of a call has a lifetime, as `&'static str` does: wrap the call in `async { .. .await }` |
 //! | `Result<..>` is not a future, in `retry_on` | a blocking closure can borrow by itself: use [`Policy::retry`] |
 //! | expected `Result<_, E>`, found `Result<_, Error<E>>` | a call returns [`Error`] around the operation's error: use `?` or `map_err` |
 //! | expected `Error<_, NoValue>`, found `Error<_, T>` | a call with `until` or `classify` keeps the last value: the type of its error is `redial::Error<E, T>` |
@@ -377,7 +378,6 @@ pub mod parts {
 /// Whether the events of each call are observed, so that every call needs its state machine from its
 /// start. Public for adapters that start a first attempt before the call.
 #[doc(hidden)]
-#[inline(always)]
 #[must_use]
 pub fn is_observed() -> bool {
     trace::is_enabled() || metrics::is_enabled()

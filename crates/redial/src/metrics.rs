@@ -82,7 +82,6 @@ pub fn enable() {
 }
 
 /// Whether metrics are recorded.
-#[inline(always)]
 pub(crate) fn is_enabled() -> bool {
     ENABLED.load(Ordering::Relaxed)
 }

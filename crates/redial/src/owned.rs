@@ -130,7 +130,6 @@ macro_rules! owned {
         }
 
         impl<'p> Origin<'p> for $name {
-            #[inline(always)]
             fn policy(&self) -> &Policy {
                 &self.0.policy
             }
@@ -143,7 +142,6 @@ macro_rules! owned {
             fn withdraw(&self, cost: Cost, now: impl FnOnce() -> Ns) -> Option<Withdrawal> {
                 self.0.throttle.withdraw_from_budget(cost, now)
             }
-            #[inline(always)]
             fn succeeded(&self) {
                 self.0.throttle.succeeded(None);
             }
@@ -175,7 +173,6 @@ impl OwnedPolicy {
     /// Whether a call of this policy does nothing before its first attempt has ended: it has no timer and
     /// reads no clock, and nothing observes its events.
     #[doc(hidden)]
-    #[inline]
     #[must_use]
     pub fn starts_after_first_attempt(&self) -> bool {
         let policy = &*self.0.policy;

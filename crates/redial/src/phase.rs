@@ -1,4 +1,5 @@
-//! A call that has left the fast path, compiled once for all call sites.
+//! A call that has left the fast path. Call sites share this code: it is compiled for each sleeper and
+//! kind of policy.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -31,7 +32,6 @@ pub(crate) enum CallPhase<'p, S: Sleeper> {
 pub(crate) struct PhaseCell<'p, S: Sleeper>(ManuallyDrop<CallPhase<'p, S>>);
 
 impl<'p, S: Sleeper> PhaseCell<'p, S> {
-    #[inline(always)]
     pub(crate) const fn new(phase: PlainCall<'p, S>) -> Self {
         PhaseCell(ManuallyDrop::new(CallPhase::Plain(phase)))
     }
@@ -40,14 +40,12 @@ impl<'p, S: Sleeper> PhaseCell<'p, S> {
 impl<'p, S: Sleeper> Deref for PhaseCell<'p, S> {
     type Target = CallPhase<'p, S>;
 
-    #[inline(always)]
     fn deref(&self) -> &CallPhase<'p, S> {
         &self.0
     }
 }
 
 impl<S: Sleeper> DerefMut for PhaseCell<'_, S> {
-    #[inline(always)]
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
     }

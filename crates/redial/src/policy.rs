@@ -114,7 +114,6 @@ impl OriginKind for Site {
 }
 
 impl<'p> Origin<'p> for &'p Policy {
-    #[inline(always)]
     fn policy(&self) -> &Policy {
         self
     }
@@ -139,7 +138,6 @@ impl<'p> Origin<'p> for &'p Policy {
 impl<'p> Sequential<'p> for &'p Policy {}
 
 impl<'p> Origin<'p> for &'p Hedged {
-    #[inline(always)]
     fn policy(&self) -> &Policy {
         &self.0
     }
@@ -175,7 +173,6 @@ impl<'p> Origin<'p> for Site {
     fn needs_clock(&self) -> bool {
         false
     }
-    #[inline(always)]
     fn policy(&self) -> &Policy {
         &DEFAULT
     }
@@ -452,7 +449,7 @@ impl Policy {
 
     /// Whether counters are all the state of a call after a failure.
     pub(crate) fn needs_only_counters(&self) -> bool {
-        self.core.needs_only_counters() && self.handle.is_fixed_cost()
+        self.core.needs_only_counters() && self.handle.is_budget_or_none()
     }
 
     /// The time that the first attempt has, if it is limited.

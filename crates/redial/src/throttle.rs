@@ -137,13 +137,13 @@ pub enum Handle {
 }
 
 impl Handle {
-    /// Whether every retry costs the same, so that a flag can stand for the withdrawal.
-    pub(crate) const fn is_fixed_cost(&self) -> bool {
+    /// Whether it is a budget or none: it answers at once, and needs no notice of a failure.
+    pub(crate) const fn is_budget_or_none(&self) -> bool {
         matches!(self, Handle::None | Handle::CallSite(_) | Handle::Budget(_) | Handle::Own(_))
     }
 
     /// Withdraws the cost of a retry from a budget, which grants or refuses at once. A throttle that is
-    /// no budget is never asked here: its calls have a state machine ([`Handle::is_fixed_cost`]).
+    /// no budget is never asked here: its calls have a state machine ([`Handle::is_budget_or_none`]).
     pub(crate) fn withdraw_from_budget(
         &self,
         cost: Cost,

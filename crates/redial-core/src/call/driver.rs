@@ -1,8 +1,9 @@
 //! The loop that drives a call: one for all drivers.
 //!
 //! The loop never touches an attempt. It returns what to do with one, and the owner of the attempts
-//! does it and calls the loop again. So the loop, with everything that is decided in it, is compiled
-//! once, however many kinds of attempts a program has.
+//! does it and calls the loop again. So the loop is compiled once for each type of [`Driver`], and a
+//! driver need not know the type of the attempts: that of `redial` does not, and all of its call sites
+//! share one loop.
 
 use core::task::{Context, Poll, ready};
 

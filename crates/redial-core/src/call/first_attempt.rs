@@ -46,7 +46,6 @@ impl FirstAttempt {
     ///
     /// A call without timers ([`wake_at`](FirstAttempt::wake_at) is [`NEVER`](crate::NEVER)) may
     /// pass any time if it does not report how long it took.
-    #[inline]
     #[must_use]
     pub fn of(policy: &Policy, params: CallParams, start: Ns) -> Option<FirstAttempt> {
         let CallParams {
@@ -78,13 +77,11 @@ impl FirstAttempt {
     }
 
     /// Commits the call to this attempt because its response has started (decision G6).
-    #[inline]
     pub const fn committed(&mut self) {
         self.committed = true;
     }
 
     /// Ends the call with a success.
-    #[inline]
     pub fn succeeded(self, throttle: &impl Bucket) {
         throttle.succeeded(None);
     }

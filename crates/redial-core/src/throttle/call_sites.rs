@@ -109,8 +109,7 @@ impl Bucket for CallSite {
     }
 }
 
-// A power of two, so that an address becomes an offset in two instructions.
-#[repr(align(32))]
+// Its 32 bytes are a power of two, so that an address becomes an offset in two instructions.
 struct Cell {
     /// The address of the location; 0: free.
     address: AtomicUsize,

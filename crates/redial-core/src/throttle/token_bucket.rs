@@ -91,7 +91,6 @@ impl TokenBucket {
     }
 
     /// Updates the level by compare-and-swap; an unchanged level is not written.
-    #[inline]
     fn change(&self, next: impl Fn(Level) -> Level) {
         // The atomic guards no other data.
         let relaxed = Ordering::Relaxed;
@@ -138,7 +137,6 @@ impl Bucket for TokenBucket {
 
     fn refund(&self, _withdrawal: Withdrawal) {}
 
-    #[inline]
     fn succeeded(&self, _withdrawal: Option<Withdrawal>) {
         self.change(Level::succeeded);
     }

@@ -176,6 +176,7 @@ mod tests {
 
     use http::HeaderValue;
     use http_body_util::Full;
+    use redial_core::{Cost, Failure, FailureKind, RunCommands};
     use redial_service_config::{Retries, ServiceConfig};
 
     use super::super::{ResponseFuture, retry_request::RetryBody, start};
@@ -183,6 +184,7 @@ mod tests {
     use crate::client_adapter::AdapterFn;
     use crate::layer::RetryLayer;
     use crate::options::CallOptions;
+    use crate::replay_buffer::Replay;
 
     /// Responds with UNAVAILABLE at once.
     #[derive(Clone)]
@@ -205,8 +207,10 @@ mod tests {
     }
 
     /// The headers of the result of a call with a policy of three attempts, of which each gets
-    /// UNAVAILABLE.
-    async fn call(keeps_request: bool) -> http::HeaderMap {
+    /// UNAVAILABLE. It is changed after its start.
+    async fn call(
+        change: impl FnOnce(&mut PendingCall<Unavailable, Full<Bytes>>),
+    ) -> http::HeaderMap {
         let config = ServiceConfig::parse(
             r#"{ "methodConfig": [{ "name": [{}], "retryPolicy": {
                 "maxAttempts": 3, "initialBackoff": "0.1s", "maxBackoff": "1s",
@@ -222,9 +226,7 @@ mod tests {
         let retries = Retries::All;
         let started = start::start(&shared, &mut request, retries, options, &service, &adapter);
         let Ok((mut call, true)) = started else { panic!("the call does not start") };
-        if !keeps_request {
-            call.request.body = RetryBody::NotKept;
-        }
+        change(&mut call);
         let first = Some(Unavailable.call(request));
         let response = ResponseFuture::started(call, first, adapter).await;
         response.unwrap().headers().clone()
@@ -232,11 +234,41 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn retry_without_a_kept_request_ends_with_internal() {
-        let headers = call(true).await;
+        let headers = call(|_call| {}).await;
         assert_eq!(headers["grpc-status"], "14");
         assert_eq!(headers["grpc-previous-rpc-attempts"], "2");
-        let headers = call(false).await;
+        let headers = call(|call| call.request.body = RetryBody::NotKept).await;
         assert_eq!(headers["grpc-status"], "13");
         assert_eq!(headers["grpc-message"], "the request is not kept (a bug in redial-grpc)");
+    }
+
+    /// No plan has a strategy, and no throttle of this crate answers later.
+    #[tokio::test(start_paused = true)]
+    async fn question_of_an_impossible_policy_ends_with_internal() {
+        type Ask = fn(&mut dyn RunCommands);
+        let asks: [(Ask, &str); 2] = [
+            (|driver| driver.ask(Failure::server()), "the policy has a strategy"),
+            (
+                |driver| driver.await_grant(Cost { kind: FailureKind::Server }),
+                "the throttle defers its answer",
+            ),
+        ];
+        for (ask, text) in asks {
+            let headers = call(|call| {
+                let mut first = None;
+                ask(&mut AttemptDriver {
+                    call: call.call.start_machine().unwrap(),
+                    request: &mut call.request,
+                    retry_service: &call.retry_service,
+                    wait_for_ready: call.wait_for_ready,
+                    retries: &mut call.retries,
+                    first: std::pin::Pin::new(&mut first),
+                    adapter: &AdapterFn(|_replay: Replay<Full<Bytes>>| Full::default()),
+                });
+            });
+            let headers = headers.await;
+            assert_eq!(headers["grpc-status"], "13");
+            assert_eq!(headers["grpc-message"], format!("{text} (a bug in redial-grpc)"));
+        }
     }
 }

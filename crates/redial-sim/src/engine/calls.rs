@@ -4,9 +4,9 @@
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Call, CallCounters, CallEnvironment, CallParams, Classification, Command, Cost,
+    Advice, Call, CallCounters, CallEnvironment, CallParams, CallStep, Classification, Cost,
     Directive, Environment, FirstAttempt, Grant, NEVER, Ns, Policy, Random, Start, StopReason,
-    Verdict, decide, duration,
+    Verdict, decide, duration, run_commands,
 };
 
 use super::buckets::BucketRef;
@@ -175,22 +175,17 @@ impl<'a> Engine<'a> {
     /// Carries out the commands of a call, and sets its timer.
     fn run_commands(&mut self, id: u32, machine: u32) -> Progress {
         loop {
-            let FullCall { call, env, .. } = &mut self.machines[machine as usize];
-            match call.command(env) {
-                Some(Command::Start(start)) => self.send(id, start),
-                Some(Command::Cancel(slot)) => self.abandon(id, slot),
-                Some(Command::End(end)) => {
-                    let attempts = call.started();
+            let full_call = &mut self.machines[machine as usize];
+            match run_commands(full_call) {
+                Some(CallStep::Start(start)) => self.send(id, start),
+                Some(CallStep::Cancel(slot)) => self.abandon(id, slot),
+                Some(CallStep::End(end)) => {
+                    let attempts = full_call.call.started();
                     self.end_call(id, end.stop_reason, attempts);
                     return Progress::Ended;
                 }
-                // No policy here asks a strategy, and no throttle defers its answer.
-                Some(Command::Ask(_) | Command::Await(_)) => {
-                    debug_assert!(false, "a question that a simulation cannot answer");
-                    return Progress::Waiting(NEVER);
-                }
                 None => {
-                    let at = call.wake_at().unwrap_or(NEVER);
+                    let at = full_call.call.wake_at().unwrap_or(NEVER);
                     self.arm(id, at);
                     return Progress::Waiting(at);
                 }

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use redial_core::{Call, CallCounters, CallEnvironment, Ns, Policy, Random};
+use redial_core::{
+    Call, CallCounters, CallEnvironment, Command, Cost, Failure, Ns, Policy, Random, RunCommands,
+};
 
 use super::buckets::{BucketRef, Buckets};
 use crate::call_policy::Failures;
@@ -81,6 +83,18 @@ pub(super) struct FullCall<'a> {
     pub(super) env: CallEnvironment<BucketRef<'a>, Random>,
     /// The requests of the attempts in slots 1 and above.
     pub(super) hedges: Vec<u32>,
+}
+
+impl RunCommands for FullCall<'_> {
+    fn command(&mut self) -> Option<Command> {
+        self.call.command(&mut self.env)
+    }
+    fn ask(&mut self, _failure: Failure) {
+        unreachable!("a simulation rejects policies that ask a strategy")
+    }
+    fn await_grant(&mut self, _cost: Cost) {
+        unreachable!("the throttles of a simulation answer at once")
+    }
 }
 
 /// An attempt on its way to a server, at the server, or on its way back.

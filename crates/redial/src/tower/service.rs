@@ -101,7 +101,6 @@ where
 }
 
 /// The error of a service that is not ready and never will be: no request has been sent.
-#[cold]
 fn not_ready<E, V>(policy: PolicyName, error: E) -> Error<E, V> {
     let report = Report::not_started(policy, StopReason::NotRetryable);
     Error::new(Some(Last::Error(error)), Box::new(Details { report, strategy: None }))

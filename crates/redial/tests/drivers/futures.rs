@@ -115,6 +115,20 @@ async fn future_calls_can_nest_and_be_boxed() {
 
 #[tokio::test(start_paused = true)]
 async fn future_of_a_borrowing_call_can_be_spawned() {
+    let task = async {
+        let mut conn = 0_u32;
+        let query = async |conn: &mut u32| {
+            *conn += 1;
+            tokio::task::yield_now().await;
+            if *conn < 2 { Err("busy") } else { Ok(*conn) }
+        };
+        TWICE.retry_on(&mut conn, query).when(|_| true).await.ok()
+    };
+    assert_eq!(tokio::spawn(task).await.expect("no panic"), Some(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn future_join_accepts_borrowing_calls() {
     let mut conns = [0_u32, 0];
     let [a, b] = &mut conns;
     let query = async |conn: &mut u32| {

@@ -135,6 +135,37 @@ fn report_elapsed_counts_from_the_first_poll() {
     assert_eq!(error.elapsed(), ms(20 + 30 + 20), "the time before the first poll is not its own");
 }
 
+/// An operation may block or compute inside of one poll, without being pending in between.
+#[test]
+fn report_elapsed_includes_time_inside_polls() {
+    let clock = ManualClock::default();
+    let fails = || async {
+        clock.pass(ms(100));
+        Err::<(), _>("busy")
+    };
+    let policy = || Policy::immediate().attempts(3).throttle(Throttle::none());
+    let (plain, deadline) = (policy().try_build(), policy().deadline(s(10)).try_build());
+    let (plain, deadline) = (plain.expect("valid"), deadline.expect("valid"));
+    let any = |_: &&str| true;
+    let unknown = plain.retry(fails).when(any).sleeping_on(clock.clone());
+    let timed = deadline.retry(fails).when(any).sleeping_on(clock.clone());
+    let recorded = plain.retry(fails).when(any).history().sleeping_on(clock.clone());
+    // The fast path reads no clock, so the start of the first call is not known before its first failure.
+    let calls = [
+        (unknown.into_future(), ms(200), "at least 200 ms"),
+        (timed.into_future(), ms(300), "300 ms"),
+        (recorded.into_future(), ms(300), "300 ms"),
+    ];
+    for (call, elapsed, text) in calls {
+        let Poll::Ready(Err(error)) = poll(Box::pin(call).as_mut()) else { panic!("it fails") };
+        assert_eq!((error.elapsed(), error.report().elapsed_exact), (elapsed, elapsed == ms(300)));
+        assert_eq!(
+            error.to_string(),
+            format!("busy (3 attempts in {text}; gave up: no attempt left)")
+        );
+    }
+}
+
 #[test]
 fn overhead_attempt_is_polled_once_per_poll() {
     let plain = || Policy::constant(ms(30)).throttle(Throttle::none());

@@ -63,5 +63,27 @@ fn main() {
     spawn(async { drop(P.retry_with(|_| text()).when(|_| true).with_report().await) });
     spawn(async { drop(Box::pin(P.retry(|| boxed()).when(|_| true).into_future()).await) });
     spawn(async { drop(Remote.get("a").await) });
+    spawn(async { drop(P.retry(|| cow()).notify(|_, _| {}).record_errors().when(|_| true).until(|value| *value > 3).await) });
+    spawn(async { drop(H.retry(|| cow()).notify(|_, _| {}).when(|_| true).until(|value| *value > 3).with_report().await) });
+    spawn(async { drop(P.retry(|| text()).when(|_| true).call_log(&mut redial::CallLog::new()).await) });
+    spawn(async { drop(tokio::time::timeout(ms(3), P.retry(|| text()).when(|_| true)).await) });
+    spawn(async {
+        tokio::select! {
+            result = P.retry(|| text()).when(|_| true) => drop(result),
+            result = H.retry(|| boxed()).when(|_| true) => drop(result),
+        }
+    });
+    // `join!` keeps the output of a future in a field, so that such a call is wrapped.
+    spawn(async {
+        drop(tokio::join!(
+            async { P.retry(|| text()).when(|_| true).await },
+            async { H.retry(|| boxed()).when(|_| true).await },
+        ));
+    });
+    spawn(async { drop(P.retry_on(&mut Remote, async |remote| remote.read("a").await).when(|_| true).await) });
+    spawn(async { drop(P.retry_on(&mut Remote, async |_| text().await).when(|error| error.len() > 3).await) });
+    spawn(async { drop(P.retry_on(&mut Remote, async |_| cow().await).until(|value| *value > 3).notify(|_, _| {}).when(|_| true).await) });
+    spawn(async { drop(P.retry_on(&mut Remote, async |_| text().await).classify(|_: &Result<u32, _>| Some(redial::Directive::Fail)).await) });
+    spawn(async { drop(P.retry_with_context(Remote, |remote, _| async move { (remote, cow().await) }).when(|_| true).await) });
     handler(|_| async { P.retry(|| boxed()).when(|_| true).await.unwrap_or(0) });
 }
