@@ -36,20 +36,13 @@ async fn insert(options: Options) -> Result<(Result<(), Status>, u64), Box<dyn E
     Ok((result, server.counts().streams))
 }
 
-fn described(result: &Result<(), Status>) -> String {
-    match result {
-        Ok(()) => "ok".to_owned(),
-        Err(status) => format!("{:?}: {}", status.code(), status.message()),
-    }
-}
-
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let (result, executed) = insert(Options::DEFAULT).await?;
-    println!("default: {}, executed {executed} times", described(&result));
+    println!("default: {result:?}, executed {executed} times");
     let options = Options::DEFAULT.write_retries(WriteRetries::OnlyIfNotRun);
     let (result, executed) = insert(options).await?;
-    println!("protected: {}, executed {executed} times", described(&result));
+    println!("protected: {result:?}, executed {executed} times");
     Ok(())
 }
 
