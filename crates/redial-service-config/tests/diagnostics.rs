@@ -232,7 +232,7 @@ fn diagnostics_hint_names_the_field_that_other_libraries_call_differently() {
 }
 
 #[test]
-fn diagnostics_hint_for_the_wrong_kind_of_value_says_what_to_write() {
+fn diagnostics_hint_for_wrong_value_kind_says_what_to_write() {
     for (text, hint) in [
         ("{\"methodConfig\": {\"name\": [{}]}}", "write it in brackets: [{...}]"),
         ("[{\"name\": [{}]}]", "write {\"methodConfig\": [...]} around the list"),

@@ -33,7 +33,7 @@ const RULES: [(&str, &str); 44] = [
     ("multiplier", "backoffMultiplier is a number above 0"),
     ("name", "a name with a method has a service"),
     ("no-names", "an entry applies to a method"),
-    ("no-throttling", "something limits the retries when the server is down"),
+    ("no-throttling", "a retry budget (retryThrottling) limits retries when the server is down"),
     ("not-idempotent", "the proto marks methods that are retried as idempotent (--proto)"),
     ("not-retried", "methods that the proto marks as idempotent are retried (--proto)"),
     ("nothing-retried", "the limits leave room for a retry"),
@@ -51,7 +51,7 @@ const RULES: [(&str, &str); 44] = [
     ("unknown-service", "every service exists (--proto)"),
     ("unmatchable-name", "a name can match a method"),
     ("utf-8", "the text is UTF-8"),
-    ("value", "values are possible"),
+    ("value", "values are valid, and refer to what the file has"),
     ("zero-timeout", "the timeout is not zero"),
 ];
 

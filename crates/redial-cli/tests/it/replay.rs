@@ -189,7 +189,7 @@ fn explain_tells_each_attempt_and_the_reason() {
 }
 
 #[test]
-fn explain_reads_standard_input_and_says_that_a_call_has_not_ended() {
+fn explain_of_standard_input_says_the_call_has_not_ended() {
     let folder = TestFolder::new();
     let log = std::fs::read_to_string(folder.path("log.jsonl")).expect("it is there");
     let begun: String = log.split_inclusive('\n').take(3).collect();

@@ -273,7 +273,7 @@ fn run_deadline_is_explained_from_the_start_of_the_call() {
 }
 
 #[test]
-fn run_log_that_cannot_be_written_is_reported_before_the_command_runs() {
+fn run_unwritable_log_is_reported_before_the_command_runs() {
     let folder = TestFolder::new();
     for path in ["no/such/folder/log.jsonl", "."] {
         let ran = folder.run(&["--log", path], "touch ran");

@@ -133,7 +133,7 @@ fn file_problems_are_all_reported_with_their_position() {
 }
 
 #[test]
-fn file_problems_of_single_values_do_not_hide_those_of_the_whole() {
+fn file_value_problems_do_not_hide_problems_of_the_whole() {
     let text = "duration = \"1 minute\"\n\
                 clients = { count = 0, calls_per_second = \"5\" }\n\
                 services = [{ name = \"a\", workers = 0, time = \"5\" }, { name = \"a\", time = \"5ms\" }]\n\
