@@ -57,6 +57,13 @@ async fn insert(
     Ok((result, record.streams.iter().filter(is_executed).count()))
 }
 
+fn described(result: &Result<(), Status>) -> String {
+    match result {
+        Ok(()) => "ok".to_owned(),
+        Err(status) => format!("{:?}: {}", status.code(), status.message()),
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let (result, executed) = insert(Options::DEFAULT, lost()).await?;
