@@ -308,7 +308,8 @@ impl Builder<Policy> {
 
     /// Retries without end: no maximum number of attempts, and no deadline or limit is needed. Such a call
     /// has no retry budget unless you name one ([`Builder::throttle`]), because an empty budget would end it.
-    /// What limits the load is its backoff, so a constant delay of zero is an error.
+    /// What limits the load is its backoff, so a constant delay of zero is an error. It replaces
+    /// [`attempts`](Builder::attempts), and a later `attempts` replaces it.
     ///
     /// For a loop that reconnects, add [`Builder::reset_after`].
     ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redial_core::StopReason;
 
 use crate::classify::{Last, NoValue};
-use crate::report::{HumanDuration, Report};
+use crate::report::Report;
 
 /// Any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -79,16 +79,7 @@ impl Details {
             Some(error) => write!(f, "{error}")?,
             None => write!(f, "{last}")?,
         }
-        let Report { attempts, elapsed, elapsed_exact, stop_reason, .. } = &self.report;
-        let plural = if *attempts == 1 { "" } else { "s" };
-        let bound = if *elapsed_exact { "" } else { "at least " };
-        write!(f, " ({attempts} attempt{plural} in {bound}{}; ", HumanDuration(*elapsed))?;
-        match stop_reason {
-            StopReason::NotRetryable | StopReason::Succeeded | StopReason::Cancelled => {
-                write!(f, "{stop_reason})")
-            }
-            _ => write!(f, "gave up: {stop_reason}{})", self.report.detail()),
-        }
+        write!(f, " ({})", self.report)
     }
 
     #[inline(never)]

@@ -206,6 +206,7 @@
 //! | expected `Result<_, E>`, found `Result<_, Error<E>>` | a call returns [`Error`] around the operation's error: use `?` or `map_err` |
 //! | expected `Error<_, NoValue>`, found `Error<_, T>` | a call with `until` or `classify` keeps the last value: the type of its error is `redial::Error<E, T>` |
 //! | `?` couldn't convert the error to `MyError` | implement `From<redial::Error<..>>`: see [`Error`] |
+//! | expected `Box<dyn Error ..>`, found `Error<AnyError>`; the size of `dyn Error + Send + Sync` cannot be known, at `map_err(Into::into)` | `Ok(call.await.map_err(redial::Error::boxed)?)` |
 //! | `?` couldn't convert the error: `std::error::Error` is not satisfied, or `dyn Error + Send + Sync: Sized` is not | the operation's error does not implement it: use `.map_err(redial::Error::boxed)` |
 //! | the method `context` (`with_context`) exists for `Result<.., redial::Error<anyhow::Error>>`, but its trait bounds were not satisfied | the same: `.map_err(redial::Error::boxed)` before `.context(..)` |
 //! | type annotations needed: cannot infer type of the type parameter `E` declared on the enum `Result`, at `Ok(())` | after an `impl From<redial::Error<..>>` for your error, `?` has two conversions: write `Ok::<_, MyError>(())` |
@@ -219,6 +220,10 @@
 //! | `BorrowingRetry<..>` is not a future | `retry_on` without classification: end it with `.when(..)` |
 //! | no method `notify` found for opaque type `impl Future` | in `retry_on`, options come before `.when(..)` |
 //! | type annotations needed, at `\|conn\|` in `retry_on` | the closure is not `async`: write `async \|conn\| ..` |
+//! | no method `retry` for a closure; `&Policy` is not an iterator | that is backon's order: here the policy comes first, `POLICY.retry(operation)` |
+//! | no method `adjust`, `max_times`, `max_delay`, .. | the [names of other libraries][coming-from] and their counterparts |
+//! | no method `with_budget` for `Builder<..>`; expected `Throttle`, found `&RetryBudget` | a builder takes `.throttle(Throttle::budget(&BUDGET))`, a built policy `.with_budget(..)` |
+//! | expected a future that resolves to `(.., Result<_, _>)`, in `retry_with_context` | the closure returns the context with its result: `(context, result)` |
 //! | no method `cap` (`attempts`, ..) for `Policy`, or no method `retry` for `Builder<..>` | settings belong to the builder, calls to the policy: `.build()` lies between |
 //! | the trait `Sleeper` is not implemented for a closure or function | wrap it: [`time::sleep_fn`] |
 //! | no method `call` for `Retry<'_, Chain<{closure}>, ..>`, or it is not a future | the closure of `classify` needs its types: `\|result: &Result<T, E>\| ..` |

@@ -10,7 +10,8 @@ use redial_core::{Directive, Event, Failure, Ns, StopReason, duration};
 
 use crate::policy_name::PolicyName;
 
-/// The report of a call that has ended.
+/// The report of a call that has ended. It prints as in the text of an [`Error`](crate::Error), without the
+/// operation's error, so it can be the context of that error (with `anyhow`, `error.context(report)`).
 ///
 /// With the feature `serde` it can be serialized, for a log or a test:
 #[cfg_attr(
@@ -146,15 +147,29 @@ impl Report {
             history: Vec::new(),
         }
     }
+}
 
-    /// Details after the stop reason, with a leading separator (decision S10).
-    pub(crate) fn detail(&self) -> String {
-        match (self.stop_reason, self.tokens, self.attempts_max) {
-            (StopReason::Throttled, Some(tokens), Some(max)) => {
-                format!(", attempt {} of {max}, {tokens:.1} tokens left", self.attempts)
+/// What an [`Error`](crate::Error) prints after the error of the operation: `3 attempts in 1.2 s; gave up: no
+/// attempt left`. A call that was stopped by its throttle has more (decision S10).
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { attempts, attempts_max, elapsed, elapsed_exact, stop_reason, tokens, .. } =
+            self;
+        let plural = if *attempts == 1 { "" } else { "s" };
+        let bound = if *elapsed_exact { "" } else { "at least " };
+        write!(f, "{attempts} attempt{plural} in {bound}{}; ", HumanDuration(*elapsed))?;
+        match stop_reason {
+            StopReason::NotRetryable | StopReason::Succeeded | StopReason::Cancelled => {
+                return write!(f, "{stop_reason}");
             }
-            (StopReason::Throttled, Some(tokens), None) => format!(", {tokens:.1} tokens left"),
-            _ => String::new(),
+            _ => write!(f, "gave up: {stop_reason}")?,
+        }
+        match (stop_reason, tokens, attempts_max) {
+            (StopReason::Throttled, Some(tokens), Some(max)) => {
+                write!(f, ", attempt {attempts} of {max}, {tokens:.1} tokens left")
+            }
+            (StopReason::Throttled, Some(tokens), None) => write!(f, ", {tokens:.1} tokens left"),
+            _ => Ok(()),
         }
     }
 }
@@ -219,7 +234,8 @@ impl fmt::Display for HumanDuration {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the end of an attempt reads like a call log after "attempt 1".
+    //! Goal: the end of an attempt reads like a call log after "attempt 1", and a report like the text of an
+    //! error.
 
     use super::*;
 
@@ -236,5 +252,20 @@ mod tests {
         for (end, text) in ends {
             assert_eq!(end.to_string(), text);
         }
+    }
+
+    #[test]
+    fn report_prints_attempts_time_and_stop_reason() {
+        let mut report =
+            Report::not_started(PolicyName::new("fetch"), StopReason::AttemptsExhausted);
+        (report.attempts, report.elapsed) = (3, Duration::from_millis(1200));
+        assert_eq!(report.to_string(), "3 attempts in 1.2 s; gave up: no attempt left");
+        (report.attempts, report.elapsed_exact) = (1, false);
+        report.stop_reason = StopReason::Succeeded;
+        assert_eq!(report.to_string(), "1 attempt in at least 1.2 s; succeeded");
+        (report.stop_reason, report.tokens) = (StopReason::Throttled, Some(0.5));
+        assert!(report.to_string().ends_with("is spent, 0.5 tokens left"), "{report}");
+        report.attempts_max = Some(4);
+        assert!(report.to_string().ends_with(", attempt 1 of 4, 0.5 tokens left"), "{report}");
     }
 }
