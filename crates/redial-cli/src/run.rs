@@ -15,11 +15,11 @@ mod arguments;
 mod attempt_end;
 mod budget;
 mod exit_list;
-mod group;
 mod input;
 mod output;
 mod policy;
 mod process;
+mod process_group;
 mod report;
 mod run_state;
 mod run_throttle;
@@ -83,7 +83,7 @@ fn try_run(arguments: &Arguments) -> Result<u8, String> {
     let policy = policy.sharing(Arc::new(throttle));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
-    group::adopt_orphans();
+    process_group::adopt_orphans();
     let code = runtime.block_on(drive(arguments, &policy, &run));
     // A thread may still wait for input.
     runtime.shutdown_background();

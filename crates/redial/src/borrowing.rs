@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::call_phase::AsyncTimer;
 use crate::classify::{Chain, Classify, ClassifyRule, IntoDirective, Until, When};
 use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, error_text};
 use crate::engine::Engine;
@@ -14,8 +15,7 @@ use crate::error::Error;
 use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify, RecordErrors};
 use crate::future::{Output, Value, WithReport, finish};
 use crate::options::{Options, call_log_option, call_options, retry_options};
-use crate::phase::AsyncTimer;
-use crate::plain::SleepUntil;
+use crate::plain_call::SleepUntil;
 use crate::policy::Policy;
 use crate::policy_ref::PolicyRef;
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};

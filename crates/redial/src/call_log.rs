@@ -30,9 +30,9 @@
 //!   skipped a line could replay another call than the one that happened.
 
 #[cfg(feature = "serde")]
-pub(crate) mod json;
+pub(crate) mod event_json;
 #[cfg(feature = "serde")]
-mod lines;
+mod json_lines;
 mod replay;
 #[cfg(feature = "serde")]
 mod version_1;
@@ -45,7 +45,7 @@ use redial_core::{Event, Ns};
 use crate::event_context::EventContext;
 
 #[cfg(feature = "serde")]
-pub use lines::CallLogError;
+pub use json_lines::CallLogError;
 pub use replay::ReplayMismatch;
 
 /// The events of a call in order, with their times.

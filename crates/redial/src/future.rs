@@ -17,12 +17,12 @@ use pin_project_lite::pin_project;
 use redial_core::{Ns, StopReason};
 
 use crate::attempt::Operation;
+use crate::call_phase::{CallPhase, PhaseCell};
 use crate::classify::Classify;
 use crate::driver::{CallTraits, Input, PollContext, Step, error_text};
 use crate::error::{Details, Error};
 use crate::options::Options;
-use crate::phase::{CallPhase, PhaseCell};
-use crate::plain::{PlainCall, UNKNOWN};
+use crate::plain_call::{PlainCall, UNKNOWN};
 use crate::policy::{Origin, OriginKind};
 use crate::report::Report;
 use crate::sleeper::Sleeper;

@@ -275,6 +275,7 @@ mod blocking;
 mod borrowing;
 mod builder;
 pub mod call_log;
+mod call_phase;
 pub mod classify;
 mod clock;
 #[cfg(feature = "serde")]
@@ -296,9 +297,8 @@ pub mod metrics;
 #[path = "noop_metrics.rs"]
 mod metrics;
 mod options;
-mod owned;
-mod phase;
-mod plain;
+mod owned_policy;
+mod plain_call;
 mod policy;
 mod policy_name;
 mod policy_ref;
@@ -375,7 +375,7 @@ pub mod parts {
     pub use crate::draws::draw;
     pub use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify, RecordErrors};
     pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
-    pub use crate::owned::{OwnedHedged, OwnedPolicy};
+    pub use crate::owned_policy::{OwnedHedged, OwnedPolicy};
     pub use crate::policy::{Origin, OriginKind, Sequential, Site};
     pub use crate::sleeper::UnsetSleeper;
 }

@@ -16,7 +16,7 @@ use crate::classify::{
 use crate::error_hook::{Hooked, Notify, RecordErrors};
 use crate::future::{CallResult, Output, Retrying, Value, WithReport};
 use crate::options::{Options, call_log_option, call_options, retry_options};
-use crate::plain::UNKNOWN;
+use crate::plain_call::UNKNOWN;
 use crate::policy::{Hedged, Origin, Sequential, Site};
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 

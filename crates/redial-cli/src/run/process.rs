@@ -12,11 +12,11 @@ use tokio::time::{sleep, timeout};
 
 use super::OWN_ERROR;
 use super::attempt_end::{CANNOT_EXECUTE, End, Exit, LastBecause, Matched, NOT_FOUND};
-use super::group::Group;
 use super::input::{Feeder, Input};
 #[cfg(unix)]
 use super::output::is_closed;
 use super::output::{Held, Sink, Stream, pump};
+use super::process_group::Group;
 use super::run_state::{Live, RunState};
 
 /// The variable that tells the command the number of the attempt, from 1.

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::attempt_end::{Exit, ExitRules, LastBecause, Patterns};
-use super::group::Group;
 use super::output::{Held, OutputError, Stream};
 use super::process::{Process, Program};
+use super::process_group::Group;
 
 /// A run of a command.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::{AttemptEnd, AttemptRecord, Report};
-use crate::call_log::json::JsonFailure;
+use crate::call_log::event_json::JsonFailure;
 use crate::policy_name::PolicyName;
 
 /// One division, so that the written value has no rounding digits.

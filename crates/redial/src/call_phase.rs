@@ -13,7 +13,7 @@ use redial_core::{Ns, StopReason};
 use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, Timer};
 use crate::engine::Engine;
 use crate::error::Details;
-use crate::plain::{PlainCall, PlainStep, SleepUntil};
+use crate::plain_call::{PlainCall, PlainStep, SleepUntil};
 use crate::policy::Origin;
 use crate::sleeper::Sleeper;
 

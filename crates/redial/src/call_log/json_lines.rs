@@ -5,7 +5,7 @@ use std::fmt;
 use redial_core::{Event, Ns};
 use serde::{Deserialize, Serialize};
 
-use super::json::JsonEvent;
+use super::event_json::JsonEvent;
 use super::{CallLog, EventDetail, version_1};
 
 /// The version that is written.

@@ -18,12 +18,12 @@ use redial_core::{
 };
 
 use crate::attempt::Attempt;
+use crate::call_phase::Machine;
 use crate::draws::draw;
 use crate::driver::{CallTraits, Input, PollContext, Step};
 use crate::engine::Engine;
 use crate::error::Details;
 use crate::options::Options;
-use crate::phase::Machine;
 use crate::policy::Origin;
 use crate::report::Report;
 use crate::sleeper::Sleeper;
