@@ -271,7 +271,8 @@ fn compute_delay(
     env: &mut impl Environment,
 ) -> (Ns, bool) {
     let rules = policy.rules();
-    if let Hint::After(requested) = failure.hint
+    let hint = rules.hint_of(failure);
+    if let Hint::After(requested) = hint
         && let Some(span) = rules.hint.replaces(requested)
     {
         counters.hinted = match rules.numbering {
@@ -309,7 +310,7 @@ fn compute_delay(
             with_jitter(rules, backoff, base, from, now, env)
         }
     };
-    if let Hint::After(requested) = failure.hint {
+    if let Hint::After(requested) = hint {
         let hinted_delay = match rules.hint {
             HintRule::Within(room) => ns(requested).clamp(span, span.saturating_add(ns(room))),
             HintRule::AtLeast(_) => ns(requested).max(span),

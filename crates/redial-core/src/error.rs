@@ -10,7 +10,7 @@ pub enum PolicyError {
     NoAttempt,
     /// Unlimited attempts without a deadline or limit that ends them.
     Unlimited,
-    /// Retries without end, without a delay and without a throttle.
+    /// Retries without end, with delays that are or become zero, and without a throttle.
     ForeverWithoutDelay,
     /// A factor that is not above 0.
     Factor,
@@ -34,6 +34,8 @@ pub enum PolicyError {
     TruncateWithoutHard,
     /// An attempt timeout that is not below the deadline.
     AttemptTimeout,
+    /// An attempt timeout of zero.
+    AttemptTimeoutZero,
     /// Hedging together with limits.
     HedgeWithLimits,
     /// More hedges than a call can run concurrently.
@@ -110,7 +112,7 @@ impl PolicyError {
             PolicyError::SoftAboveHard => "limits.soft",
             PolicyError::FillWithoutHard => "limits.under",
             PolicyError::TruncateWithoutHard => "limits.over",
-            PolicyError::AttemptTimeout => "attempt_timeout",
+            PolicyError::AttemptTimeout | PolicyError::AttemptTimeoutZero => "attempt_timeout",
             PolicyError::HedgeWithLimits
             | PolicyError::HedgeWithStrategy
             | PolicyError::HedgeWithReset
@@ -143,7 +145,7 @@ impl PolicyError {
                 "attempts: unlimited attempts would never end; add a deadline or a limit that the delays will reach, or write forever"
             }
             PolicyError::ForeverWithoutDelay => {
-                "attempts: retries without end and without a delay would never pause; add a backoff, or name a throttle"
+                "attempts: retries without end need a delay that is never zero and does not shrink to zero; add a backoff, or name a throttle"
             }
             PolicyError::Factor => {
                 "backoff.exponential.factor: must be a number above 0; write 2 to double, 1 for a constant delay"
@@ -177,6 +179,9 @@ impl PolicyError {
             }
             PolicyError::AttemptTimeout => {
                 "attempt_timeout: must be below the deadline, or no second attempt could ever run; lower it or raise the deadline"
+            }
+            PolicyError::AttemptTimeoutZero => {
+                "attempt_timeout: zero would cancel every attempt that is not ready at once; write how long an attempt may take, or leave it out"
             }
             PolicyError::HedgeWithLimits => {
                 "hedge: limits count delays between retries, and hedges have none; use a deadline instead"

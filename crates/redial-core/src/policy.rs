@@ -47,10 +47,13 @@ struct Derived {
     fixed_delay: Ns,
     /// The time from the start of a call to its first possible timer.
     first_wake: Ns,
+    /// No delay fades to zero.
+    lasting_delays: bool,
 }
 
 impl Derived {
-    const fn of(rules: &Rules) -> Derived {
+    /// The facts, given whether no delay fades to zero.
+    const fn of(rules: &Rules, lasting_delays: bool) -> Derived {
         let now = matches!(rules.charge_at, ChargeAt::Decision);
         let no_timers =
             rules.hedge.is_none() && rules.deadline.is_none() && rules.attempt_timeout.is_none();
@@ -81,6 +84,7 @@ impl Derived {
                 };
                 shortest([hedge, rules.attempt_timeout, rules.deadline])
             },
+            lasting_delays,
         }
     }
 }
@@ -107,7 +111,7 @@ impl Policy {
     pub const fn try_new(rules: Rules) -> Result<Policy, PolicyError> {
         match rules.problem_without_custom_backoff() {
             Some(problem) => Err(problem),
-            None => Ok(Policy { derived: Derived::of(&rules), rules, custom: None }),
+            None => Ok(Policy::without_custom_backoff(rules)),
         }
     }
 
@@ -122,7 +126,12 @@ impl Policy {
         if let Some(problem) = rules.problem_without_custom_backoff() {
             panic!("{}", problem.text());
         }
-        Policy { derived: Derived::of(&rules), rules, custom: None }
+        Policy::without_custom_backoff(rules)
+    }
+
+    const fn without_custom_backoff(rules: Rules) -> Policy {
+        let derived = Derived::of(&rules, rules.has_lasting_delays(&[]));
+        Policy { derived, rules, custom: None }
     }
 
     /// Changes the rules and validates them again.
@@ -139,7 +148,12 @@ impl Policy {
             None => Policy::try_new(rules),
             custom => match rules.problem() {
                 Some(problem) => Err(problem),
-                None => Ok(Policy { derived: Derived::of(&rules), rules, custom }),
+                None => {
+                    // `Own` is a function here: a table has been handled.
+                    let is_own = rules.backoff == Backoff::Own;
+                    let lasting_delays = is_own || rules.has_lasting_delays(&[]);
+                    Ok(Policy { derived: Derived::of(&rules, lasting_delays), rules, custom })
+                }
             },
         }
     }
@@ -161,7 +175,7 @@ impl Policy {
             return Err(problem);
         }
         Ok(Policy {
-            derived: Derived::of(&rules),
+            derived: Derived::of(&rules, rules.has_lasting_delays(&table)),
             rules,
             custom: Some(CustomBackoff::Table(table)),
         })
@@ -181,7 +195,7 @@ impl Policy {
             return Err(problem);
         }
         let custom = Some(CustomBackoff::Function(Arc::new(function)));
-        Ok(Policy { derived: Derived::of(&rules), rules, custom })
+        Ok(Policy { derived: Derived::of(&rules, true), rules, custom })
     }
 
     /// The rules.
@@ -235,6 +249,22 @@ impl Policy {
     #[must_use]
     pub const fn needs_only_counters(&self) -> bool {
         self.derived.needs_only_counters
+    }
+
+    /// Whether no delay of the backoff fades to zero, so that the delays limit the rate of retries however
+    /// long they go on. A function of the application is taken at its word.
+    ///
+    /// ```
+    /// use redial_core::{Backoff, Policy, Rules, ms};
+    ///
+    /// let policy = |backoff| Policy::new(Rules { backoff, ..Rules::DEFAULT });
+    /// assert!(policy(Backoff::Constant(ms(1))).has_lasting_delays());
+    /// let halved = Backoff::Exponential { first: ms(1), factor: 0.5, cap: None };
+    /// assert!(!policy(halved).has_lasting_delays());
+    /// ```
+    #[must_use]
+    pub const fn has_lasting_delays(&self) -> bool {
+        self.derived.lasting_delays
     }
 
     /// Whether no attempt is left after this many.

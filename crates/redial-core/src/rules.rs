@@ -8,6 +8,7 @@ use crate::backoff::{self, Backoff};
 use crate::jitter::Jitter;
 use crate::limits::Limits;
 use crate::time::{Ns, ns};
+use crate::{Failure, Hint};
 
 /// What happens when the next retry cannot start before the deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +56,8 @@ pub enum Numbering {
 pub enum HintRule {
     /// The hint replaces the delay; a longer one than this maximum is cut to it.
     Exact(Option<Duration>),
-    /// The hint replaces the delay; a longer one than this maximum ends the call (decision P14).
+    /// The hint replaces the delay; a longer one than this maximum ends the call. Zero is no hint
+    /// (decision P14).
     UpTo(Duration),
     /// The hint may extend the computed delay by at most this duration (decision S6).
     Within(Duration),
@@ -100,7 +102,7 @@ pub enum ExpiredDeadlineAction {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// The maximum number of attempts, including the first. `None`: as many as the deadline or a
-    /// limit allows; with hedging at most [`LIVE_MAX`].
+    /// limit allows; with hedging at most [`LIVE_MAX`](crate::LIVE_MAX).
     pub attempts: Option<u32>,
     /// Whether a call with unlimited attempts may go on without a deadline or a limit.
     pub forever: bool,
@@ -180,6 +182,17 @@ impl Rules {
         uses_strategy: false,
         transparent_retries: false,
     };
+
+    /// The hint of a failure under these rules. A delay of zero is none under the library's own rule and
+    /// that of HTTP (P14, H3): a server that sends it must not switch the backoff off. It is none either
+    /// if the call never gives up, because then only the backoff limits its retries.
+    pub(crate) const fn hint_of(&self, failure: &Failure) -> Hint {
+        let needs_delay = matches!(self.hint, HintRule::UpTo(_) | HintRule::AtLeast(_));
+        match failure.hint {
+            Hint::After(Duration::ZERO) if needs_delay || self.never_gives_up() => Hint::None,
+            hint => hint,
+        }
+    }
 }
 
 impl Default for Rules {

@@ -34,7 +34,8 @@ impl AnyPolicy {
     pub const fn from_core(core: redial_core::Policy) -> Self {
         let hedges = core.rules().hedge.is_some();
         let name = PolicyName::here();
-        let policy = Policy { core, handle: Handle::None, strategy: None, name };
+        let handle = Handle::None;
+        let policy = Policy { core, handle, has_default_throttle: false, strategy: None, name };
         if hedges { AnyPolicy::Hedged(Hedged(policy)) } else { AnyPolicy::Policy(policy) }
     }
 

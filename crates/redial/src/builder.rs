@@ -15,6 +15,7 @@ use redial_core::{
     Step,
 };
 
+use crate::mistakes::Mistakes;
 use crate::policy::{Hedged, Policy};
 use crate::policy_name::PolicyName;
 use crate::throttle::{Handle, StaticThrottle, Throttle};
@@ -99,6 +100,9 @@ impl<P> Builder<P> {
     /// [`Attempt::remaining`](crate::Attempt::remaining) and does nothing else. The result of an attempt that
     /// takes longer counts as usual.
     ///
+    /// A timeout of zero is an error. (A [`deadline`](Builder::deadline) of zero is not: it starts one attempt,
+    /// which counts if it is ready at once.)
+    ///
     /// ```
     /// use redial::{Policy, StopReason, ms, testing};
     ///
@@ -119,7 +123,8 @@ impl<P> Builder<P> {
     /// ([`StopReason::Deadline`](crate::StopReason::Deadline)).
     ///
     /// A hint replaces the backoff delay, without jitter. It does not advance the backoff: the delay
-    /// after it is the one that would have been next.
+    /// after it is the one that would have been next. A hint of zero (`Retry-After: 0`) is no hint: a server
+    /// that sends it would otherwise switch the backoff off.
     ///
     /// ```
     /// use redial::testing::{fails_with, play, succeeds};
@@ -137,7 +142,8 @@ impl<P> Builder<P> {
     }
 
     /// Waits at most this long, [`hint_jitter`](Builder::hint_jitter) included, when the server asks for a
-    /// longer delay, instead of ending the call.
+    /// longer delay, instead of ending the call. A hint of zero starts the next attempt at once, except in a
+    /// policy that retries [`forever`](Builder::forever).
     ///
     /// ```
     /// use redial::testing::{fails_with, play, succeeds};
@@ -153,7 +159,8 @@ impl<P> Builder<P> {
         self
     }
 
-    /// Waits as long as the server asks for, without a bound. Only the deadline ends the call then.
+    /// Waits as long as the server asks for, without a bound. Only the deadline ends the call then. A hint of
+    /// zero starts the next attempt at once, except in a policy that retries [`forever`](Builder::forever).
     ///
     /// ```
     /// use redial::testing::{fails_with, play, succeeds};
@@ -210,22 +217,32 @@ impl<P> Builder<P> {
 
     #[track_caller]
     const fn build_policy(self) -> Policy {
-        if let Some(problem) = self.problem() {
+        if let Some(problem) = self.error {
             panic!("{}", problem.text());
         }
         let core = redial_core::Policy::new(self.rules);
+        if let Some(problem) = self.mistakes(&core).error() {
+            panic!("{}", problem.text());
+        }
         let handle = if self.has_no_budget() { Handle::None } else { self.throttle.handle() };
-        Policy { core, handle, strategy: None, name: self.policy_name() }
+        let has_default_throttle = self.is_default_throttle;
+        Policy { core, handle, has_default_throttle, strategy: None, name: self.policy_name() }
     }
 
-    fn try_build_policy(self) -> Result<Policy, PolicyError> {
-        self.check()?;
-        Ok(self.with_core(redial_core::Policy::try_new(self.rules)?))
-    }
-
-    /// The policy of validated rules, made at run time.
-    fn with_core(&self, core: redial_core::Policy) -> Policy {
-        Policy { core, handle: self.handle(), strategy: None, name: self.policy_name() }
+    /// Builds the policy at run time; `core` validates the rules.
+    fn try_build_policy(
+        self,
+        core: impl FnOnce(Rules) -> Result<redial_core::Policy, PolicyError>,
+    ) -> Result<Policy, PolicyError> {
+        if let Some(problem) = self.error {
+            return Err(problem);
+        }
+        let core = core(self.rules)?;
+        if let Some(problem) = self.mistakes(&core).error() {
+            return Err(problem);
+        }
+        let (handle, has_default_throttle) = (self.handle(), self.is_default_throttle);
+        Ok(Policy { core, handle, has_default_throttle, strategy: None, name: self.policy_name() })
     }
 
     const fn policy_name(&self) -> PolicyName {
@@ -235,29 +252,15 @@ impl<P> Builder<P> {
         }
     }
 
-    /// A setting that does not apply, or that would silently have no effect.
-    const fn problem(&self) -> Option<PolicyError> {
-        if self.error.is_some() {
-            return self.error;
-        }
-        if self.checks_cap && self.rules.backoff.first() > self.rules.backoff.cap() {
-            return Some(PolicyError::FirstAboveCap);
-        }
-        if self.has_no_budget() && matches!(self.rules.backoff, Backoff::Constant(Duration::ZERO)) {
-            return Some(PolicyError::ForeverWithoutDelay);
-        }
-        match (self.throttle.0, self.rules.attempts) {
-            (StaticThrottle::Budget(budget), Some(attempts))
-                if !budget.pays_for(attempts.saturating_sub(1)) =>
-            {
-                Some(PolicyError::AttemptsAboveReserve)
-            }
+    /// The likely mistakes in the policy of these rules.
+    const fn mistakes(&self, core: &redial_core::Policy) -> Mistakes {
+        let budget = match self.throttle.0 {
+            StaticThrottle::Budget(budget) => Some(budget),
             _ => None,
-        }
-    }
-
-    fn check(&self) -> Result<(), PolicyError> {
-        self.problem().map_or(Ok(()), Err)
+        };
+        let mut mistakes = Mistakes::of(core, budget, self.is_default_throttle);
+        mistakes.first_above_cap &= self.checks_cap;
+        mistakes
     }
 
     /// Whether the call never gives up and no throttle was named: an empty budget would end it.
@@ -303,13 +306,18 @@ impl Builder<Policy> {
     /// ```
     pub const fn unlimited(mut self) -> Self {
         self.rules.attempts = None;
+        self.rules.forever = false;
         self
     }
 
     /// Retries without end: no maximum number of attempts, and no deadline or limit is needed. Such a call
     /// has no retry budget unless you name one ([`Builder::throttle`]), because an empty budget would end it.
-    /// What limits the load is its backoff, so a constant delay of zero is an error. It replaces
-    /// [`attempts`](Builder::attempts), and a later `attempts` replaces it.
+    /// What limits the load is its backoff, so delays that are zero or shrink to zero are an error, and a hint
+    /// of zero is no hint. It replaces [`attempts`](Builder::attempts) and [`unlimited`](Builder::unlimited),
+    /// and a later one of those replaces it.
+    ///
+    /// A budget that you name needs [`per_second`](crate::throttle::RetryBudget::per_second): during an outage
+    /// no call succeeds, so nothing else refills it, and the call ends as throttled.
     ///
     /// For a loop that reconnects, add [`Builder::reset_after`].
     ///
@@ -332,7 +340,8 @@ impl Builder<Policy> {
     /// subscription, a worker.
     ///
     /// An attempt that its [timeout](Builder::attempt_timeout) cuts off counts as well. So keep `healthy` above that
-    /// timeout if timed-out attempts are retried, or a server that hangs is retried without end.
+    /// timeout if timed-out attempts are retried, or a server that hangs is retried without end. An attempt whose
+    /// value [`until`](crate::Retry::until) rejects counts too, such as a long poll without news.
     ///
     /// ```
     /// use redial::testing::{fails, play, succeeds};
@@ -436,6 +445,27 @@ impl Builder<Policy> {
 
     /// Builds the policy. In a `static`, a contradiction is a compile error.
     ///
+    /// Unless a throttle was named, all policies that this line builds share one retry budget: that of the line.
+    /// That is right for a `static`, and wrong for a line that runs once per client or host, because the failures
+    /// of one then spend the retries of all. Use `try_build` there, whose policies own their budgets, or give each
+    /// policy a budget with [`Policy::with_budget`]; [`KeyedBudgets`](crate::throttle::KeyedBudgets) keeps one per
+    /// key.
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    ///
+    /// let shared = || Policy::immediate().attempts(3).build();
+    /// let (one, other) = (shared(), shared());
+    /// let _ = one.retry(|| Err::<(), _>("busy")).when(|_| true).call();
+    /// assert!(other.tokens(0) < Some(10.0), "the same budget");
+    ///
+    /// let own = || Policy::immediate().attempts(3).try_build();
+    /// let (one, other) = (own()?, own()?);
+    /// let _ = one.retry(|| Err::<(), _>("busy")).when(|_| true).call();
+    /// assert_eq!(other.tokens(0), Some(10.0), "its own budget");
+    /// # Ok::<(), redial::PolicyError>(())
+    /// ```
+    ///
     /// ```compile_fail
     /// # use redial::{Policy, ms};
     /// static NEVER: Policy = Policy::constant(ms(1)).attempts(0).build();
@@ -455,7 +485,7 @@ impl Builder<Policy> {
     /// # Errors
     /// The rules contradict each other.
     pub fn try_build(self) -> Result<Policy, PolicyError> {
-        self.try_build_policy()
+        self.try_build_policy(redial_core::Policy::try_new)
     }
 
     /// Builds the policy with a table of delays that is known at run time, in place of the backoff.
@@ -467,8 +497,7 @@ impl Builder<Policy> {
         self,
         table: impl Into<Arc<[Duration]>>,
     ) -> Result<Policy, PolicyError> {
-        self.check()?;
-        Ok(self.with_core(redial_core::Policy::with_table(self.rules, table)?))
+        self.try_build_policy(|rules| redial_core::Policy::with_table(rules, table))
     }
 
     /// Builds the policy with a function that returns each delay, before jitter and limits.
@@ -479,13 +508,13 @@ impl Builder<Policy> {
         self,
         function: impl Fn(Step<'_>) -> Duration + Send + Sync + 'static,
     ) -> Result<Policy, PolicyError> {
-        self.check()?;
-        Ok(self.with_core(redial_core::Policy::with_function(self.rules, function)?))
+        self.try_build_policy(|rules| redial_core::Policy::with_function(rules, function))
     }
 }
 
 impl Builder<Hedged> {
-    /// Builds the policy. In a `static`, a contradiction is a compile error.
+    /// Builds the policy. In a `static`, a contradiction is a compile error. Unless a throttle was named, all
+    /// policies that this line builds share one retry budget; those of `try_build` own theirs.
     ///
     /// # Panics
     /// The rules contradict each other; the message names the field and the fix.
@@ -501,7 +530,7 @@ impl Builder<Hedged> {
     /// # Errors
     /// The rules contradict each other.
     pub fn try_build(self) -> Result<Hedged, PolicyError> {
-        self.try_build_policy().map(Hedged)
+        self.try_build_policy(redial_core::Policy::try_new).map(Hedged)
     }
 }
 

@@ -47,7 +47,7 @@
 //! | --- | --- | --- |
 //! | `preset` | a name of [`presets`](crate::presets): `"limits"` | the defaults of this table; with a preset, the preset supplies every absent key, its throttle included |
 //! | `name` | text, for logs and metrics | unnamed |
-//! | `attempts` | a number that includes the first; `"unlimited"`, which needs a deadline or a limit; `"forever"`, which needs none and has no retry budget unless `throttle` names one | 3 |
+//! | `attempts` | a number that includes the first; `"unlimited"`, which needs a deadline or a limit; `"forever"`, which needs none and has no retry budget unless `throttle` names one; its delays must not be or become zero then | 3 |
 //! | `backoff` | `{"constant": "100ms"}`; `{"arithmetic": {"first", "step", "cap"}}`; `{"exponential": {"first", "factor", "cap"}}`; `{"fibonacci": {"first", "cap"}}`; `{"table": ["1ms", "10ms"]}`. A `cap` is optional | exponential, 100 ms doubled up to 20 s |
 //! | `jitter` | `"none"`, `"full"`, `"half"`, `"equal"`, `{"proportional": 0.2}`, `"decorrelated"` | `"full"`; `"none"` for the backoffs `constant` and `table` |
 //! | `limits` | `{"soft", "hard", "over": "drop" or "truncate", "under": "leave" or "fill", "measure": "delays" or "elapsed"}` | none |
@@ -55,13 +55,14 @@
 //! | `attempt_timeout` | a duration, for each attempt. Timed-out attempts are retried | none |
 //! | `retry_timeouts` | `false`: an attempt that times out ends the call; `true`: it is retried, also after a timeout that only the call sets ([`Retry::attempt_timeout`](crate::Retry::attempt_timeout)) | `true` beside `attempt_timeout` or `hedge` |
 //! | `late` | `"early"`: fail at once when the next attempt could not start before the deadline; `"wait"`: wait for the deadline | `"early"` |
-//! | `hint_max` | the longest delay that is accepted from a server: `"60s"` (a longer one ends the call), `{"clamp": "60s"}` (a longer one is cut), `"unlimited"` | `"60s"` |
+//! | `hint_max` | the longest delay that is accepted from a server: `"60s"` (a longer one ends the call, and zero is none), `{"clamp": "60s"}` (a longer one is cut), `"unlimited"` | `"60s"` |
 //! | `hint_jitter` | a number from 0 to 1: the share of a server's delay that is added at random | 0 |
 //! | `reset_after` | a duration: an attempt that ran for so long before it failed starts the delays and the count of attempts anew | no reset |
 //! | `throttle` | `"none"`; `{"budget": {"reserve", "ratio", "per_second"}}`; `{"tokens": {"max", "ratio"}}`; `{"cost": {..}}` ([`CostConfig`]) | a retry budget of this policy, which its clones share: reserve 10, ratio 0.1, 1 per second |
 //! | `hedge` | `{"delay": "20ms"}` | none |
 //!
-//! A `budget` has no refill over time unless it has `per_second`.
+//! A `budget` has no refill over time unless it has `per_second`: once it is empty, only successes fill it. A job that
+//! makes few calls should have it, or it has no retries for long after an outage.
 //!
 //! A duration is text: numbers with units, the larger unit first, like `"250ms"`, `"1.5s"`, `"1m30s"` or
 //! `"1h 30m"`. The units are `d`, `h`, `m` or `min`, `s`, `ms`, `us` or `µs`, and `ns`. It is written back as a whole
@@ -73,9 +74,10 @@
 //!
 //! # Likely mistakes
 //!
-//! A first delay above the cap, and attempts that the budget can never pay for, are errors of the builder. A written
-//! policy may have them on purpose: loading it emits a `tracing` event for each ([`trace`](crate::trace)),
-//! [`PolicyConfig::warnings`] returns them, and the command `redial check` shows them in the file.
+//! A first delay above the cap, attempts that the budget can never pay for, and an attempt timeout of zero are errors of
+//! the builder. A written policy may have them on purpose: loading it emits a `tracing` event for each
+//! ([`trace`](crate::trace)), [`PolicyConfig::warnings`] returns them, and the command `redial check` shows them in the
+//! file. So it is with `"forever"` and a budget without `per_second`, which an outage empties for good.
 //!
 //! # Presets
 //!
@@ -103,7 +105,7 @@ use redial_core::throttle::{
     Bucket, CostBucket, CostBucketConfig, RetryBudget, TokenBucket, WhenEmpty,
 };
 use redial_core::{
-    AttemptTimeoutAction, Backoff, DeadlineAction, HintRule, Jitter, Limits, PolicyError, Rules,
+    AttemptTimeoutAction, DeadlineAction, HintRule, Jitter, Limits, PolicyError, Rules,
 };
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
@@ -116,6 +118,7 @@ pub use self::to_config::NotWritableError;
 pub use self::warnings::PolicyWarning;
 pub use crate::any_policy::AnyPolicy;
 use crate::cost_bucket_options::{BucketOptions, CostOptions};
+use crate::mistakes::Mistakes;
 use crate::policy::{Hedged, Policy};
 use crate::policy_name::PolicyName;
 use crate::throttle::Handle;
@@ -337,18 +340,20 @@ impl PolicyConfig {
         let core = self.backoff.policy(rules)?;
         let handle = match self.throttle {
             // As in the builder: an empty budget would end a call that never gives up.
-            None if core.rules().never_gives_up() => match core.rules().backoff {
-                Backoff::Constant(Duration::ZERO) => return Err(PolicyError::ForeverWithoutDelay),
-                _ => Handle::None,
-            },
+            None if core.rules().never_gives_up() => Handle::None,
             None => Handle::Own(Arc::new(RetryBudget::standard())),
             Some(throttle) => throttle.handle()?,
         };
+        // The other mistakes may be meant, and are warnings.
+        let has_default_throttle = self.throttle.is_none();
+        if Mistakes::of(&core, None, has_default_throttle).forever_without_delay {
+            return Err(PolicyError::ForeverWithoutDelay);
+        }
         let name = match &self.name {
             Some(name) => PolicyName::shared(name.as_str().into()),
             None => PolicyName::UNNAMED,
         };
-        Ok(Policy { core, handle, strategy: None, name })
+        Ok(Policy { core, handle, has_default_throttle, strategy: None, name })
     }
 }
 

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use redial_core::throttle::Bucket;
 use redial_core::{
     Advice, Call, CallEnvironment, CallLatency, CallParams, Classification, Command, Cost,
-    Directive, DriverContext, Event, Failure, FirstAttempt, Grant, LatencyEstimator, NEVER, Ns,
-    PollLoop, Random, Start, StopReason, duration, ns,
+    Directive, DriverContext, Environment, Event, Failure, FirstAttempt, Grant, LatencyEstimator,
+    NEVER, Ns, PollLoop, Random, Start, StopReason, duration, ns,
 };
 
 use crate::attempt::Attempt;
@@ -175,8 +175,7 @@ impl<'p> Engine<'p> {
         let core = CorePolicyRef(policy.clone());
         let call = match FirstAttempt::of(&core, params, start) {
             Some(first) => first.begin(core, &mut env),
-            // Its deadline had passed, so the call has ended.
-            None => Call::begin(core, params, start, &mut env),
+            None => begin_expired(core, params, start, &mut env),
         };
         Engine::new(policy, call, env, None, Vec::new())
     }
@@ -339,6 +338,10 @@ impl<'p> Engine<'p> {
                 self.call.granted(grant, now, &mut self.env);
                 if self.is_hedge_awaited {
                     self.note_next_hedge(now);
+                } else if let Some(at) = self.call.retry_at() {
+                    // The throttle may have added a debt to the delay, which counts from its answer.
+                    let retry_after = &mut self.env.context.retry_after;
+                    *retry_after = retry_after.map(|_| at.saturating_sub(now));
                 }
             }
         }
@@ -391,6 +394,21 @@ impl<'p> Engine<'p> {
     }
 }
 
+/// Begins a call whose deadline had passed when its first attempt started. No driver starts an attempt then
+/// (`Policy::needs_machine`). If one did, the attempt must not run again: its start is taken here.
+fn begin_expired<'p>(
+    core: CorePolicyRef<'p>,
+    params: CallParams,
+    start: Ns,
+    env: &mut impl Environment,
+) -> Call<CorePolicyRef<'p>> {
+    let mut call = Call::begin(core, params, start, env);
+    if call.end().is_none() {
+        call.command(env);
+    }
+    call
+}
+
 impl Drop for Engine<'_> {
     fn drop(&mut self) {
         // A call that is dropped before its end is cancelled. The clock is not read for that, so the
@@ -398,5 +416,24 @@ impl Drop for Engine<'_> {
         if self.call.end().is_none() {
             self.call.cancel(self.call.seen(), &mut self.env);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The drivers start no attempt before the state machine of such a call. If one did, its outcome counts.
+    #[test]
+    fn deadline_expired_late_engine_does_not_repeat_the_first_attempt() {
+        let policy = Policy::immediate().attempts(3).deadline(Duration::ZERO).build();
+        let policy_ref = PolicyRef::Borrowed(&policy);
+        let mut engine = Engine::begin_late(policy_ref, Handle::None, CallTraits::OF_CLOSURE, 7);
+        assert_eq!(engine.command(), None, "the first attempt runs");
+        engine.handle_outcome(0, Directive::Retry(Failure::server()), 7);
+        assert!(matches!(engine.command(), Some(Command::End(_))), "{:?}", engine.call.end());
+        assert_eq!(engine.call.started(), 1);
     }
 }

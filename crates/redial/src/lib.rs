@@ -296,6 +296,7 @@ pub mod metrics;
 #[cfg(not(feature = "metrics"))]
 #[path = "noop_metrics.rs"]
 mod metrics;
+mod mistakes;
 mod options;
 mod owned_policy;
 mod plain_call;

@@ -16,6 +16,7 @@ use crate::builder::Builder;
 use crate::classify::CallWhenToSayWhichErrorsAreRetried;
 use crate::delays::Delays;
 use crate::future::{HedgeList, Hedges, NoHedges};
+use crate::mistakes::Mistakes;
 use crate::policy_name::PolicyName;
 use crate::policy_ref::PolicyRef;
 use crate::retry::Retry;
@@ -43,6 +44,8 @@ use crate::throttle::{Handle, Throttle};
 pub struct Policy {
     pub(crate) core: redial_core::Policy,
     pub(crate) handle: Handle,
+    /// Whether no throttle was named: the handle is that of the default budget, or none if calls never give up.
+    pub(crate) has_default_throttle: bool,
     pub(crate) strategy: Option<Arc<dyn Strategy>>,
     pub(crate) name: PolicyName,
 }
@@ -306,7 +309,7 @@ impl Policy {
     /// Replaces the throttle with one that is shared at run time.
     #[must_use]
     pub fn sharing(mut self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
-        self.handle = Handle::Shared(bucket);
+        (self.handle, self.has_default_throttle) = (Handle::Shared(bucket), false);
         self
     }
 
@@ -326,7 +329,7 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn with_budget(&self, budget: Arc<RetryBudget>) -> Self {
-        Policy { handle: Handle::Own(budget), ..self.clone() }
+        Policy { handle: Handle::Own(budget), has_default_throttle: false, ..self.clone() }
     }
 
     /// Replaces the name, for names that are known at run time.
@@ -345,7 +348,8 @@ impl Policy {
         self
     }
 
-    /// Changes the rules. Throttle, strategy and name stay.
+    /// Changes the rules. Strategy and name stay, and so does the throttle; but a policy that becomes one that
+    /// retries [`forever`](Builder::forever) has no default budget, as from the builder.
     ///
     /// ```
     /// use redial::{Policy, ms, s};
@@ -358,14 +362,35 @@ impl Policy {
     /// ```
     ///
     /// # Errors
-    /// The rules contradict each other, or they hedge.
+    /// The rules contradict each other, they hedge, or the change makes a likely mistake that the builder
+    /// refuses:
+    ///
+    /// ```
+    /// use redial::throttle::RetryBudget;
+    /// use redial::{Policy, PolicyError, Throttle, ms};
+    ///
+    /// static SMALL: RetryBudget = RetryBudget::new(5.0, 0.1);
+    /// static FETCH: Policy = Policy::constant(ms(50)).throttle(Throttle::budget(&SMALL)).build();
+    ///
+    /// let more = FETCH.with_rules(|rules| rules.attempts = Some(7));
+    /// assert_eq!(more.unwrap_err(), PolicyError::AttemptsAboveReserve);
+    /// ```
     pub fn with_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<Self, PolicyError> {
         let core = self.core.clone().changed(change)?;
         match (self.core.rules().hedge, core.rules().hedge) {
-            (None, Some(_)) => Err(PolicyError::HedgeAsRetry),
-            (Some(_), None) => Err(PolicyError::RetryAsHedge),
-            _ => Ok(Policy { core, ..self.clone() }),
+            (None, Some(_)) => return Err(PolicyError::HedgeAsRetry),
+            (Some(_), None) => return Err(PolicyError::RetryAsHedge),
+            _ => {}
         }
+        // A preset or a written policy may have a mistake on purpose, and keeps it.
+        let (budget, is_default) = (self.handle.retry_budget(), self.has_default_throttle);
+        let mistakes = |core| Mistakes::of(core, budget, is_default);
+        if let Some(problem) = mistakes(&core).except(mistakes(&self.core)).error() {
+            return Err(problem);
+        }
+        let has_no_budget = is_default && core.rules().never_gives_up();
+        let handle = if has_no_budget { Handle::None } else { self.handle.clone() };
+        Ok(Policy { core, handle, ..self.clone() })
     }
 
     /// The name of the policy: that of [`Builder::name`], or else the place in the source where it was
@@ -747,7 +772,8 @@ impl Default for Policy {
     fn default() -> Self {
         let core = redial_core::Policy::new(Rules::DEFAULT);
         let handle = Handle::Own(Arc::new(RetryBudget::standard()));
-        Policy { core, handle, strategy: None, name: PolicyName::here() }
+        let name = PolicyName::here();
+        Policy { core, handle, has_default_throttle: true, strategy: None, name }
     }
 }
 

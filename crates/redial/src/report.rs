@@ -47,7 +47,9 @@ pub struct Report {
     pub policy: PolicyName,
     /// The number of attempts that were started.
     pub attempts: u32,
-    /// The policy's maximum number of attempts; `None`: unlimited.
+    /// The policy's maximum number of attempts; `None`: unlimited. With
+    /// [`Builder::reset_after`](crate::Builder::reset_after) it bounds the attempts since the last reset, so
+    /// `attempts` can be larger.
     pub attempts_max: Option<u32>,
     /// The duration of the call, or a lower bound of it: see `elapsed_exact`.
     pub elapsed: Duration,
@@ -165,10 +167,11 @@ impl fmt::Display for Report {
             _ => write!(f, "gave up: {stop_reason}")?,
         }
         match (stop_reason, tokens, attempts_max) {
-            (StopReason::Throttled, Some(tokens), Some(max)) => {
+            // After a reset, the attempts before it count on, and the maximum begins anew.
+            (StopReason::Throttled, Some(tokens), Some(max)) if attempts <= max => {
                 write!(f, ", attempt {attempts} of {max}, {tokens:.1} tokens left")
             }
-            (StopReason::Throttled, Some(tokens), None) => write!(f, ", {tokens:.1} tokens left"),
+            (StopReason::Throttled, Some(tokens), _) => write!(f, ", {tokens:.1} tokens left"),
             _ => Ok(()),
         }
     }
@@ -267,5 +270,7 @@ mod tests {
         assert!(report.to_string().ends_with("is spent, 0.5 tokens left"), "{report}");
         report.attempts_max = Some(4);
         assert!(report.to_string().ends_with(", attempt 1 of 4, 0.5 tokens left"), "{report}");
+        report.attempts = 5;
+        assert!(report.to_string().ends_with("is spent, 0.5 tokens left"), "{report}");
     }
 }

@@ -262,7 +262,9 @@ where
     /// out and a value that [`until`](Retry::until) rejects have no error; see [`on_event`](Retry::on_event).
     /// In a hedged call an error starts the next attempt at once, so the delay is zero unless the server's
     /// pushback or the throttle delays that attempt. It is not called if no attempt follows, as when the
-    /// budget refuses it, even if others still run.
+    /// budget refuses it, even if others still run. Under rules that charge a retry after its delay
+    /// ([`ChargeAt::AfterBackoff`](crate::rules::ChargeAt::AfterBackoff)) it is called before the throttle
+    /// answers, so the retry may still be refused.
     ///
     /// A call with `notify` costs no allocation and no clock read. Several are called in their order.
     ///

@@ -142,6 +142,15 @@ impl Handle {
         matches!(self, Handle::None | Handle::CallSite(_) | Handle::Budget(_) | Handle::Own(_))
     }
 
+    /// The retry budget, if it is one other than that of a call site, which always refills.
+    pub(crate) fn retry_budget(&self) -> Option<&RetryBudget> {
+        match self {
+            Handle::Budget(budget) => Some(budget),
+            Handle::Own(budget) => Some(budget),
+            Handle::None | Handle::CallSite(_) | Handle::Static(_) | Handle::Shared(_) => None,
+        }
+    }
+
     /// Withdraws the cost of a retry from a budget, which grants or refuses at once. A throttle that is
     /// no budget is never asked here: its calls have a state machine ([`Handle::is_budget_or_none`]).
     pub(crate) fn withdraw_from_budget(

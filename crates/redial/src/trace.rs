@@ -10,7 +10,7 @@
 //! | `throttled` | DEBUG | `policy` |
 //! | `call ended` | DEBUG | `policy`, `why`, `attempt`, `error` |
 //! | `call sites share a retry budget` | WARN | `call_site`; once per process, when a retry finds that the program has more call sites than default budgets ([`CallSite`](crate::throttle::CallSite)) |
-//! | `likely mistake in a policy` | WARN | `policy`, `warning`, `help`; when a written policy is loaded that has a first delay above its cap, or attempts that its budget can never pay for (feature `serde`) |
+//! | `likely mistake in a policy` | WARN | `policy`, `warning`, `help`; when a written policy is loaded that has a first delay above its cap, attempts that its budget can never pay for, or another `PolicyWarning` (feature `serde`) |
 //! | `gave up` | WARN | `policy`, `why`, `attempts`, `elapsed_ms` where it is known, `error`, `suppressed`; of a gRPC call also `rpc.method`, `grpc.target` and `rpc.response.status_code`, and `error` is the message of its status |
 //!
 //! `policy` is the [name](crate::Policy::name) of the policy, or the place of a call of

@@ -470,6 +470,62 @@ fn config_preset_supplies_the_absent_keys() {
     assert_eq!(again, config);
 }
 
+#[test]
+fn config_forever_needs_delays_that_do_not_fade() {
+    for backoff in [
+        r#"{ "constant": "0s" }"#,
+        r#"{ "exponential": { "first": "0s", "factor": 2 } }"#,
+        r#"{ "exponential": { "first": "1ms", "factor": 0.5 } }"#,
+        r#"{ "exponential": { "first": "1ms", "factor": 2, "cap": "0s" } }"#,
+        r#"{ "fibonacci": { "first": "0s" } }"#,
+        r#"{ "arithmetic": { "first": "0s", "step": "0s" } }"#,
+        r#"{ "table": ["0s"] }"#,
+        r#"{ "table": ["1s", "0s"] }"#,
+    ] {
+        let text = format!(r#"{{ "attempts": "forever", "backoff": {backoff} }}"#);
+        let written: PolicyConfig = serde_json::from_str(&text).unwrap();
+        let refused = LoadError::PolicyError(PolicyError::ForeverWithoutDelay);
+        assert_eq!(written.load().unwrap_err(), refused, "{backoff}");
+        // With a throttle by name, "none" included, it is meant; it is written back with that name.
+        for throttle in [r#""none""#, r#"{ "budget": { "reserve": 5, "per_second": 1 } }"#] {
+            let text = format!(
+                r#"{{ "attempts": "forever", "backoff": {backoff}, "throttle": {throttle} }}"#
+            );
+            let meant = policy(&text);
+            let again = PolicyConfig::of(&meant).unwrap().policy().unwrap();
+            assert_eq!((again.rules(), again.tokens(0)), (meant.rules(), meant.tokens(0)));
+        }
+    }
+    for backoff in
+        [r#"{ "table": ["0s", "1s"] }"#, r#"{ "arithmetic": { "first": "0s", "step": "1s" } }"#]
+    {
+        policy(&format!(r#"{{ "attempts": "forever", "backoff": {backoff} }}"#));
+    }
+}
+
+#[test]
+fn config_warns_of_forever_without_refill_and_zero_timeout() {
+    let warnings = |text: &str| {
+        let config: PolicyConfig = serde_json::from_str(text).unwrap();
+        config.load().expect("valid");
+        config.warnings()
+    };
+    let budget = |keys: &str| {
+        warnings(&format!(r#"{{ "attempts": "forever", "throttle": {{ "budget": {keys} }} }}"#))
+    };
+    let reserve = PolicyWarning::ForeverWithoutRefill { reserve: 5.5 };
+    assert_eq!(budget(r#"{ "reserve": 5.5 }"#), [reserve]);
+    assert_eq!(budget(r#"{ "reserve": 5.5, "per_second": 0.5 }"#), []);
+    assert_eq!(
+        reserve.to_string(),
+        "attempts without end, but the budget pays for 5 retries and has no refill while calls fail"
+    );
+    assert_eq!(warnings(r#"{ "attempt_timeout": "0s" }"#), [PolicyWarning::AttemptTimeoutZero]);
+    assert_eq!(warnings(r#"{ "attempt_timeout": "1ns" }"#), []);
+    // A budget without a refill over time is one design of several.
+    assert_eq!(warnings(r#"{ "throttle": { "budget": { "reserve": 5 } } }"#), []);
+}
+
 /// Exactly what the builder refuses.
 #[test]
 fn config_warnings_begin_where_a_setting_has_no_effect() {

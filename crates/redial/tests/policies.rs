@@ -5,9 +5,11 @@
 
 use std::cell::Cell;
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
-use redial::testing::{Clock, block_on, draws, fails, hangs, play, succeeds};
+use redial::rules::{Backoff, Rules};
+use redial::testing::{Clock, block_on, draws, fails, fails_with, hangs, play, succeeds};
 use redial::throttle::RetryBudget;
 use redial::{
     AnyPolicy, Error, Failure, FailureKind, Jitter, Policy, PolicyError, Sleeper, StopReason,
@@ -146,12 +148,119 @@ fn forever_needs_no_deadline_and_no_budget_ends_it() {
     let policy = policy.throttle(Throttle::here()).build();
     let played = play(&policy, vec![fails(); 1000]);
     assert_eq!(played.stop_reason(), Some(StopReason::Throttled));
-    // Without a delay, only a budget bounds the load, so one must be named.
-    let immediate = Policy::immediate().forever();
-    assert_eq!(immediate.try_build().err(), Some(PolicyError::ForeverWithoutDelay));
-    assert!(immediate.throttle(Throttle::here()).try_build().is_ok());
     let unlimited = Policy::immediate().unlimited().try_build();
     assert_eq!(unlimited.err(), Some(PolicyError::Unlimited));
+}
+
+/// Without delays, only a budget bounds the load, so one must be named.
+#[test]
+fn forever_needs_delays_that_do_not_fade() {
+    const ZERO: Duration = Duration::ZERO;
+    let first = Policy::exponential(ms(1));
+    const FROM_ZERO: &[Duration] = &[ZERO, ms(1)];
+    const TO_ZERO: &[Duration] = &[ms(1), ZERO];
+    let from_zero = Policy::table(FROM_ZERO);
+    let throttled = Rules { throttling_first: Some(ZERO), ..Rules::DEFAULT };
+    for builder in [
+        Policy::immediate(),
+        Policy::constant(ZERO),
+        Policy::exponential(ZERO),
+        first.factor(0.5),
+        first.cap(ZERO),
+        Policy::fibonacci(ZERO),
+        Policy::arithmetic(ZERO, ZERO),
+        Policy::table(&[ZERO]),
+        Policy::table(TO_ZERO),
+        from_zero.jitter(Jitter::Decorrelated),
+        Policy::from_rules(throttled),
+    ] {
+        let builder = builder.forever();
+        let error = builder.try_build().err();
+        // A cap of zero is below the first delay.
+        let expected = [Some(PolicyError::ForeverWithoutDelay), Some(PolicyError::FirstAboveCap)];
+        assert!(expected.contains(&error), "{builder:?}: {error:?}");
+        for named in [Throttle::here(), Throttle::none()] {
+            let named = builder.throttle(named).try_build().err();
+            assert!(matches!(named, None | Some(PolicyError::FirstAboveCap)), "{named:?}");
+        }
+    }
+    let own = |table: &[Duration]| first.forever().try_build_with_table(table).err();
+    assert_eq!(own(&[ZERO]), Some(PolicyError::ForeverWithoutDelay));
+    assert_eq!(own(&[ms(1), ZERO]), Some(PolicyError::ForeverWithoutDelay));
+    assert_eq!(own(&[ZERO, ms(1)]), None);
+    for builder in [first, from_zero, Policy::arithmetic(ZERO, ms(1)), first.factor(1.0)] {
+        assert_eq!(builder.forever().try_build().err(), None, "{builder:?}");
+    }
+    // The delays of a function are its own matter.
+    assert!(Policy::immediate().forever().try_build_with(|_| ms(1)).is_ok());
+}
+
+#[test]
+fn forever_is_replaced_by_unlimited() {
+    let policy = Policy::constant(ms(1)).forever().attempts(3).unlimited();
+    assert_eq!(policy.try_build().err(), Some(PolicyError::Unlimited));
+    let policy = Policy::constant(ms(1)).unlimited().forever();
+    assert_eq!(policy.try_build().err(), None);
+}
+
+#[test]
+fn forever_waits_although_every_hint_is_zero() {
+    let policy = Policy::constant(s(1)).forever();
+    let hint = || fails_with(Failure::throttling().retry_after(s(0)));
+    for policy in [policy, policy.hint_clamp(s(5)), policy.hint_unlimited()] {
+        let played = play(&policy.build(), [hint(), hint(), succeeds()]);
+        assert_eq!(played.starts(), [s(0), s(1), s(2)], "{policy:?}");
+    }
+}
+
+#[test]
+fn with_rules_refuses_the_mistakes_that_it_makes() {
+    static SMALL: RetryBudget = RetryBudget::new(5.0, 0.1);
+    let small = Policy::exponential(ms(100)).throttle(Throttle::budget(&SMALL)).build();
+    let own = small.with_budget(Arc::new(RetryBudget::new(5.0, 0.1)));
+    for policy in [&small, &own] {
+        let attempts = |attempts| policy.with_rules(|rules| rules.attempts = Some(attempts)).err();
+        assert_eq!(attempts(6), None);
+        assert_eq!(attempts(7), Some(PolicyError::AttemptsAboveReserve));
+    }
+    let backoff = |first| {
+        let cap = Some(s(20));
+        let backoff = Backoff::Exponential { first, factor: 2.0, cap };
+        small.with_rules(|rules| rules.backoff = backoff).err()
+    };
+    assert_eq!((backoff(s(20)), backoff(s(21))), (None, Some(PolicyError::FirstAboveCap)));
+    let zero = small.with_rules(|rules| rules.attempt_timeout = Some(Duration::ZERO));
+    assert_eq!(zero.err(), Some(PolicyError::AttemptTimeoutZero));
+    // Rules of another design may have a mistake on purpose, and keep it.
+    let above = Backoff::Exponential { first: s(60), factor: 2.0, cap: Some(s(20)) };
+    let preset = Policy::from_rules(Rules { backoff: above, ..Rules::DEFAULT }).build();
+    assert!(preset.with_rules(|rules| rules.attempts = Some(9)).is_ok());
+}
+
+#[test]
+fn with_rules_forever_has_no_default_budget() {
+    let forever = |rules: &mut Rules| (rules.attempts, rules.forever) = (None, true);
+    let policy = Policy::constant(ms(1)).try_build().expect("valid");
+    for policy in [policy, Policy::constant(ms(1)).build(), Policy::default()] {
+        let changed = policy.with_rules(forever).expect("valid");
+        assert_eq!((changed.tokens(0), policy.tokens(0)), (None, Some(10.0)));
+        // A budget that is named applies.
+        let named = policy.with_budget(Arc::new(RetryBudget::new(5.0, 0.1).per_second(1.0)));
+        assert_eq!(named.with_rules(forever).expect("valid").tokens(0), Some(5.0));
+    }
+    let immediate = Policy::immediate().build().with_rules(forever);
+    assert_eq!(immediate.err(), Some(PolicyError::ForeverWithoutDelay));
+}
+
+#[test]
+fn attempt_timeout_of_zero_is_an_error() {
+    let timeout = |timeout| Policy::immediate().attempt_timeout(timeout).try_build().err();
+    assert_eq!(timeout(Duration::ZERO), Some(PolicyError::AttemptTimeoutZero));
+    assert_eq!(timeout(Duration::from_nanos(1)), None);
+    let hedged = Policy::hedged(ms(1)).attempt_timeout(Duration::ZERO).try_build().err();
+    assert_eq!(hedged, Some(PolicyError::AttemptTimeoutZero));
+    // A deadline of zero starts one attempt (P10).
+    assert_eq!(Policy::immediate().deadline(Duration::ZERO).try_build().err(), None);
 }
 
 #[test]
@@ -170,19 +279,35 @@ fn reset_after_a_healthy_attempt_in_async_and_blocking_calls() {
     });
     let error = block_on(call.when(|()| true).sleeping_on(Clock).into_future()).expect_err("ends");
     assert_eq!((error.attempts(), error.elapsed()), (4, s(61 * 3 + 3 + 1)));
-    let quick = Policy::immediate().attempts(2).reset_after(ms(20)).throttle(Throttle::none());
-    let (quick, runs) = (quick.build(), Cell::new(0));
-    let error = quick
-        .retry(|| {
+    // A blocking call, in real time: two attempts, or three if the second one is healthy. On a slow machine
+    // further ones can look healthy.
+    let attempts = |healthy| {
+        let quick = Policy::immediate().attempts(2).reset_after(healthy).throttle(Throttle::none());
+        let (quick, runs) = (quick.build(), Cell::new(0));
+        let call = quick.retry(|| {
             runs.set(runs.get() + 1);
-            std::thread::sleep(if runs.get() == 1 { ms(20) } else { ms(0) });
+            std::thread::sleep(if runs.get() == 2 { ms(50) } else { ms(0) });
             Err::<(), _>(())
-        })
-        .when(|()| true)
-        .call()
-        .expect_err("ends");
-    // In real time; a slow machine can make further attempts look healthy.
-    assert!(error.attempts() >= 3 - 1, "{error:?}");
+        });
+        call.when(|()| true).call().expect_err("ends").attempts()
+    };
+    assert!(attempts(ms(50)) >= 3);
+    assert_eq!(attempts(s(3600)), 2);
+}
+
+#[test]
+fn reset_after_a_long_poll_that_until_rejects() {
+    let policy = Policy::constant(s(1)).attempts(2).reset_after(s(60)).build();
+    let polls = Cell::new(0);
+    let call = policy.retry(|| async {
+        polls.set(polls.get() + 1);
+        Clock.sleep(if polls.get() < 5 { s(60) } else { s(1) }).await;
+        Ok::<_, ()>("no news")
+    });
+    let call = call.until(|_| false).when(|()| true).sleeping_on(Clock);
+    let error = block_on(call.into_future()).expect_err("ends");
+    assert_eq!((error.attempts(), error.stop_reason()), (5, StopReason::AttemptsExhausted));
+    assert_eq!(error.report().attempts_max, Some(2), "of a series");
 }
 
 #[test]

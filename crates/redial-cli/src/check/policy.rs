@@ -221,7 +221,9 @@ fn whole(config: &PolicyConfig, range_of: impl Fn(&str) -> Range<usize>) -> Vec<
     for warning in config.warnings() {
         let rule = match warning {
             PolicyWarning::FirstDelayAboveCap { .. } => "backoff-clamped",
-            PolicyWarning::AttemptsAboveReserve { .. } => "attempts-above-reserve",
+            PolicyWarning::AttemptsAboveReserve { .. }
+            | PolicyWarning::ForeverWithoutRefill { .. } => "attempts-above-reserve",
+            PolicyWarning::AttemptTimeoutZero => "zero-timeout",
             _ => "likely-mistake",
         };
         warn(rule, warning.field(), warning.to_string(), warning.help());

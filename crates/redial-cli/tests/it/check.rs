@@ -267,6 +267,11 @@ fn check_policy_warns_of_likely_mistakes() {
             r#"{ "attempts": 7, "throttle": { "budget": { "reserve": 5 } } }"#,
             "attempts-above-reserve",
         ),
+        (
+            r#"{ "attempts": "forever", "throttle": { "budget": { "reserve": 5 } } }"#,
+            "attempts-above-reserve",
+        ),
+        (r#"{ "attempt_timeout": "0s" }"#, "zero-timeout"),
     ] {
         assert_eq!(names(text, &[]), [format!("warning {rule}")], "{text}");
     }

@@ -47,7 +47,7 @@ impl<P: Deref<Target = Policy>> Call<P> {
                 | Phase::StartNow
                 | Phase::AwaitGrant(_)
         );
-        match failure.hint {
+        match self.policy.rules().hint_of(&failure) {
             _ if self.stopped_by.is_some() => {}
             Hint::Stop => {
                 self.stopped_by = Some(StopReason::ServerRefused);
@@ -122,11 +122,27 @@ impl<P: Deref<Target = Policy>> Call<P> {
         }
     }
 
-    /// Ends the call if no attempt is running or pending (decision G21).
+    /// Ends the call if no attempt is running or pending (decision G21), or if the only pending one is a
+    /// hedge that the server or the throttle delays past the deadline (decision P14).
     pub(super) fn end_if_idle(&mut self, now: Ns, env: &mut impl Environment) {
-        if self.end.is_none() && self.running | self.waiting == 0 && self.phase == Phase::Idle {
+        if self.end.is_some() || self.running | self.waiting != 0 {
+            return;
+        }
+        if self.phase == Phase::Idle {
             let stop_reason = self.stopped_by.unwrap_or(StopReason::AttemptsExhausted);
             self.finish(stop_reason, self.failed_attempt, now, env);
+        } else if self.is_hedge_too_late() {
+            self.finish(StopReason::Deadline, self.failed_attempt, now, env);
         }
+    }
+
+    /// Whether the next hedge is delayed past the deadline, and the rules end a call for which a hint is
+    /// too long. gRPC's do not: its call waits for the deadline (decision G4).
+    fn is_hedge_too_late(&self) -> bool {
+        let rules = self.policy.rules();
+        let ends = matches!(rules.hint, HintRule::UpTo(_) | HintRule::AtLeast(_));
+        let is_delayed =
+            matches!(self.phase, Phase::Hedge { pushback: true } | Phase::PaidHedge { .. });
+        ends && is_delayed && decide::misses_deadline(&self.policy, self.timer_at, self.deadline)
     }
 }

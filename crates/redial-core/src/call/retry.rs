@@ -148,6 +148,7 @@ impl<P: Deref<Target = Policy>> Call<P> {
             self.phase = Phase::PaidHedge { ready };
             self.timer_at = ready.max(request.not_before);
             self.send_hedge_if_due(now, env);
+            self.end_if_idle(now, env);
         } else if decide::misses_deadline(&self.policy, now.saturating_add(after), self.deadline) {
             self.finish(StopReason::Deadline, self.failed_attempt, now, env);
         } else {

@@ -113,20 +113,30 @@ impl Rules {
             LimitBasis::Elapsed => true,
             // Every series that a failure can select must reach the limit.
             LimitBasis::TotalDelay => {
-                let throttled = match self.throttling_first {
-                    Some(first) => self.backoff.starting_at(first),
-                    None => self.backoff,
-                };
                 self.delays_reach(&self.backoff, own, bound)
-                    && self.delays_reach(&throttled, own, bound)
+                    && self.delays_reach(&self.backoff_after_throttling(), own, bound)
                     && self.always.sum_is_unbounded()
             }
         }
     }
 
-    /// Whether the delays add up to `bound` for any random draws. (For a series with an unbounded
-    /// sum, draws that are always zero are ruled out.)
-    const fn delays_reach(&self, backoff: &Backoff, own: &[Duration], bound: Ns) -> bool {
+    const fn backoff_after_throttling(&self) -> Backoff {
+        match self.throttling_first {
+            Some(first) => self.backoff.starting_at(first),
+            None => self.backoff,
+        }
+    }
+
+    /// Whether no delay fades to zero, in any series that a failure can select: the delays limit the rate
+    /// of retries however long they go on.
+    pub(crate) const fn has_lasting_delays(&self, own: &[Duration]) -> bool {
+        self.series_lasts(&self.backoff, own)
+            && self.series_lasts(&self.backoff_after_throttling(), own)
+            && self.always.sum_is_unbounded()
+    }
+
+    /// Whether the sum of the delays exceeds every bound. (Draws that are always zero are ruled out.)
+    const fn series_lasts(&self, backoff: &Backoff, own: &[Duration]) -> bool {
         let is_own = matches!(backoff, Backoff::Own);
         if let Jitter::Decorrelated = self.jitter {
             // Decorrelated jitter grows by a factor of up to 3 from the first delay; from zero it
@@ -134,15 +144,23 @@ impl Rules {
             let first = if is_own { backoff::entry(own, 1) } else { backoff.first() };
             return first > 0 && backoff.cap() > 0;
         }
-        let last = backoff::entry(own, u32::MAX);
-        if backoff.sum_is_unbounded() || is_own && last > 0 {
+        backoff.sum_is_unbounded() || is_own && backoff::entry(own, u32::MAX) > 0
+    }
+
+    /// Whether the delays add up to `bound` for any random draws.
+    const fn delays_reach(&self, backoff: &Backoff, own: &[Duration], bound: Ns) -> bool {
+        if self.series_lasts(backoff, own) {
             return true;
         }
         // If the delays shrink, each one is needed, so neither hints nor a strategy may replace
-        // any.
-        if self.uses_strategy || !matches!(self.numbering, Numbering::Delays) {
+        // any. Decorrelated jitter that does not last is always zero.
+        if self.uses_strategy
+            || !matches!(self.numbering, Numbering::Delays)
+            || matches!(self.jitter, Jitter::Decorrelated)
+        {
             return false;
         }
+        let is_own = matches!(backoff, Backoff::Own);
         let (mut sum, mut n): (Ns, u32) = (0, 0);
         while n < SHRINKING_DELAYS_MAX {
             n += 1;

@@ -103,6 +103,33 @@ fn policy_change_is_checked_and_keeps_or_drops_its_table() {
 }
 
 #[test]
+fn policy_has_lasting_delays_unless_a_series_fades() {
+    let lasts = |rules: Rules| policy(rules).has_lasting_delays();
+    let of = |backoff| lasts(Rules { backoff, ..BASE });
+    assert!(of(Backoff::Constant(ms(1))) && !of(Backoff::Constant(Duration::ZERO)));
+    assert!(of(Backoff::Arithmetic { first: Duration::ZERO, step: ms(1), cap: None }));
+    assert!(!of(Backoff::Exponential { first: ms(1), factor: 0.5, cap: None }));
+    assert!(!of(Backoff::Fibonacci { first: ms(1), cap: Some(Duration::ZERO) }));
+    let zero = Some(Duration::ZERO);
+    assert!(lasts(BASE) && !lasts(Rules { throttling_first: zero, ..BASE }));
+    assert!(!lasts(Rules { always: Backoff::Constant(Duration::ZERO), ..BASE }));
+    // Decorrelated jitter stays zero if it begins there.
+    const FROM_ZERO: Backoff = Backoff::Table(&[Duration::ZERO, ms(10)]);
+    let decorrelated = Rules { jitter: Jitter::Decorrelated, backoff: FROM_ZERO, ..BASE };
+    assert!(of(FROM_ZERO) && !lasts(decorrelated));
+    let table = |table: &[Duration]| Policy::with_table(BASE, table).unwrap();
+    assert!(table(&[Duration::ZERO, ms(1)]).has_lasting_delays());
+    assert!(!table(&[ms(1), Duration::ZERO]).has_lasting_delays());
+    // A function is taken at its word. A change of the rules is followed.
+    let function = Policy::with_function(BASE, |_| Duration::ZERO).unwrap();
+    assert!(
+        function.clone().changed(|rules| rules.attempts = Some(9)).unwrap().has_lasting_delays()
+    );
+    let constant = function.changed(|rules| rules.backoff = Backoff::Constant(Duration::ZERO));
+    assert!(!constant.unwrap().has_lasting_delays());
+}
+
+#[test]
 fn policy_unlimited_attempts_need_delays_that_reach_a_limit() {
     let endless = Rules {
         attempts: None,

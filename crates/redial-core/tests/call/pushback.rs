@@ -181,6 +181,94 @@ fn hint_above_maximum_ends_the_call_with_last_outcome() {
 
 // Decision P14.
 #[test]
+fn hint_of_zero_leaves_the_backoff() {
+    let backoff = Backoff::Exponential { first: ms(10), factor: 2.0, cap: None };
+    let up_to = Rules { hint: HintRule::UpTo(ms(50)), attempts: Some(4), backoff, ..BASE };
+    let zeros = &[Some(0), Some(0), Some(0)];
+    assert_eq!(delays(up_to, zeros).0, [10.0, 20.0, 40.0], "and the series advances");
+    // Other designs follow it at once, except where only the delays limit the retries.
+    for most in [None, Some(ms(50))] {
+        let exact = Rules { hint: HintRule::Exact(most), ..up_to };
+        assert_eq!(delays(exact, zeros).0, [0.0, 0.0, 0.0]);
+        let forever = Rules { attempts: None, forever: true, ..exact };
+        retry(forever, |driver| {
+            for (attempt, delay) in [(1, 10), (2, 20), (3, 40)] {
+                driver.report(attempt, failed_with(Failure::server().retry_after(ms(0))));
+                assert_eq!(driver.call.wake_at(), Some(driver.now + at(delay)));
+                driver.next_timer();
+            }
+        });
+    }
+    // A hedged call starts the next attempt, as after any failure, and keeps an earlier pushback.
+    hedge(Rules { hint: HintRule::UpTo(ms(50)), ..HEDGED }, |driver| {
+        driver.reach(10);
+        driver.wake();
+        driver.report(1, failed_with(Failure::server().retry_after(ms(30))));
+        driver.report(2, failed_with(Failure::server().retry_after(ms(0))));
+        assert_eq!(driver.call.wake_at(), Some(at(40)));
+    });
+}
+
+// Decision P14.
+#[test]
+fn hint_past_the_deadline_ends_an_idle_hedged_call() {
+    let rules = Rules { deadline: Some(ms(50)), hint: HintRule::UpTo(ms(1000)), ..HEDGED };
+    let hint = |millis| failed_with(Failure::server().retry_after(ms(millis)));
+    hedge(rules, |driver| {
+        driver.report(1, hint(50));
+        assert_eq!(driver.ended(), Some((StopReason::Deadline, Some(1))), "nothing else runs");
+    });
+    // Another attempt still runs: its failure ends the call, and so does its success.
+    hedge(rules, |driver| {
+        driver.reach(10);
+        driver.wake();
+        driver.report(1, hint(40));
+        assert_eq!(driver.ended(), None);
+        driver.reach(20);
+        driver.report(2, FAILED);
+        assert_eq!(driver.ended(), Some((StopReason::Deadline, Some(2))));
+    });
+    // One nanosecond before the deadline, the hedge starts.
+    hedge(rules, |driver| {
+        let hint = ms(50) - Duration::from_nanos(1);
+        driver.report(1, failed_with(Failure::server().retry_after(hint)));
+        assert_eq!((driver.ended(), driver.call.wake_at()), (None, Some(at(50) - 1)));
+    });
+    // gRPC waits (G4), and so does a policy that says so.
+    let wait = DeadlineAction::WaitForDeadline;
+    let exact = Rules { hint: HintRule::Exact(None), ..rules };
+    for rules in [exact, Rules { deadline_action: wait, ..rules }] {
+        hedge(rules, |driver| {
+            driver.report(1, hint(50));
+            assert_eq!((driver.ended(), driver.call.wake_at()), (None, Some(at(50))));
+        });
+    }
+}
+
+// Decision P14.
+#[test]
+fn hedging_debt_past_the_deadline_ends_an_idle_call() {
+    let rules = Rules { hedge: Some(ms(5)), deadline: Some(ms(12)), ..BASE };
+    for (hint, ended) in [
+        (HintRule::UpTo(ms(1000)), Some((StopReason::Deadline, Some(2)))),
+        (HintRule::Exact(None), None),
+    ] {
+        let rules = Rules { hint, ..rules };
+        run_call(rules, CallParams::default(), (Spec::Costs(COSTS), &[]), |driver| {
+            // The first hedge takes 10 tokens at 5 ms; the second one at 10 ms owes 5 until 15 ms.
+            driver.reach(10);
+            driver.wake();
+            assert_eq!((driver.starts(), driver.ended()), (vec![0.0, 5.0], None));
+            driver.report(1, FAILED);
+            assert_eq!(driver.ended(), None, "the other one runs");
+            driver.report(2, FAILED);
+            assert_eq!(driver.ended(), ended);
+        });
+    }
+}
+
+// Decision P14.
+#[test]
 fn hint_jitter_adds_a_share_and_never_shortens() {
     let rules = Rules { hint_jitter: 0.5, attempts: Some(200), ..BASE };
     let (made, _) = delays(rules, &[Some(100); 199]);

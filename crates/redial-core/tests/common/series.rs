@@ -45,6 +45,10 @@ impl Series {
             HintRule::UpTo(most) => Some(ns(most)),
             HintRule::Within(_) | HintRule::AtLeast(_) => None,
         };
+        // P14: zero is a hint only under the rules of other designs, and only if the call ends.
+        let is_zero = failure.hint == Hint::After(Duration::ZERO);
+        let ignored = matches!(rules.hint, HintRule::UpTo(_)) || rules.never_gives_up();
+        let most = most.filter(|_| !(is_zero && ignored));
         if let (Hint::After(requested), Some(most)) = (failure.hint, most) {
             let jitter = draw.map_or(0.0, |u| u * rules.hint_jitter);
             assert_eq!(draw.is_some(), rules.hint_jitter > 0.0, "a draw for the jitter of hints");

@@ -136,7 +136,9 @@ fn throttle(policy: &Policy) -> Result<Option<ThrottleConfig>, NotWritableError>
         (RetryBudget::RESERVE, RetryBudget::RATIO, RetryBudget::PER_SECOND);
     let never_gives_up = policy.rules().never_gives_up();
     let (reserve, ratio, per_second) = match &policy.handle {
-        Handle::None => return Ok((!never_gives_up).then_some(ThrottleConfig::None)),
+        // A call that never gives up has none by default.
+        Handle::None if never_gives_up && policy.has_default_throttle => return Ok(None),
+        Handle::None => return Ok(Some(ThrottleConfig::None)),
         Handle::CallSite(_) => STANDARD,
         Handle::Budget(budget) => budget.parameters(),
         Handle::Own(budget) => budget.parameters(),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{BackoffConfig, PolicyConfig, ThrottleConfig};
 
-/// A likely mistake: a setting that has another effect than it says. In code, the builder refuses both. Written
-/// policies may have them on purpose.
+/// A likely mistake: a setting that has another effect than it says. In code, the builder refuses most of them.
+/// Written policies may have them on purpose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PolicyWarning {
@@ -24,6 +24,14 @@ pub enum PolicyWarning {
         /// The reserve of the budget.
         reserve: f64,
     },
+    /// Attempts without end, with a budget that has no refill: while no call succeeds nothing fills it, so
+    /// an outage ends the call that was to outlast it.
+    ForeverWithoutRefill {
+        /// The reserve of the budget.
+        reserve: f64,
+    },
+    /// An attempt timeout of zero cancels every attempt that is not ready at once.
+    AttemptTimeoutZero,
 }
 
 impl PolicyWarning {
@@ -33,6 +41,8 @@ impl PolicyWarning {
         match self {
             PolicyWarning::FirstDelayAboveCap { .. } => "backoff",
             PolicyWarning::AttemptsAboveReserve { .. } => "attempts",
+            PolicyWarning::ForeverWithoutRefill { .. } => "throttle",
+            PolicyWarning::AttemptTimeoutZero => "attempt_timeout",
         }
     }
 
@@ -43,6 +53,12 @@ impl PolicyWarning {
             PolicyWarning::FirstDelayAboveCap { .. } => "write a cap above the first delay",
             PolicyWarning::AttemptsAboveReserve { .. } => {
                 "add per_second, raise the reserve or lower the attempts"
+            }
+            PolicyWarning::ForeverWithoutRefill { .. } => {
+                "add per_second to the budget, or leave out throttle: the backoff then limits the retries"
+            }
+            PolicyWarning::AttemptTimeoutZero => {
+                "write how long an attempt may take, or leave it out"
             }
         }
     }
@@ -59,6 +75,14 @@ impl fmt::Display for PolicyWarning {
                 f,
                 "{attempts} attempts, but a full budget pays for {} retries and has no refill",
                 reserve.floor()
+            ),
+            PolicyWarning::ForeverWithoutRefill { reserve } => write!(
+                f,
+                "attempts without end, but the budget pays for {} retries and has no refill while calls fail",
+                reserve.floor()
+            ),
+            PolicyWarning::AttemptTimeoutZero => f.write_str(
+                "an attempt timeout of zero cancels every attempt that is not ready at once",
             ),
         }
     }
@@ -81,10 +105,27 @@ impl PolicyConfig {
     /// ```
     #[must_use]
     pub fn warnings(&self) -> Vec<PolicyWarning> {
-        [self.attempts_above_reserve(), self.first_delay_above_cap()]
-            .into_iter()
-            .flatten()
-            .collect()
+        let zero = self.attempt_timeout == Some(Duration::ZERO);
+        [
+            self.attempts_above_reserve(),
+            self.first_delay_above_cap(),
+            self.forever_without_refill(),
+            zero.then_some(PolicyWarning::AttemptTimeoutZero),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    fn forever_without_refill(&self) -> Option<PolicyWarning> {
+        match (self.attempts, self.throttle) {
+            (None, Some(ThrottleConfig::Budget { reserve, per_second, .. }))
+                if self.forever && per_second == 0.0 =>
+            {
+                Some(PolicyWarning::ForeverWithoutRefill { reserve })
+            }
+            _ => None,
+        }
     }
 
     fn attempts_above_reserve(&self) -> Option<PolicyWarning> {

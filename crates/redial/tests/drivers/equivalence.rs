@@ -5,8 +5,8 @@ use std::time::Duration;
 use redial::testing::{self, AttemptOutcome, Play, Script};
 use redial::throttle::RetryBudget;
 use redial::{
-    Attempt, Builder, CallLog, Directive, Error, Event, Failure, Hint, Jitter, Policy, Reason,
-    Stage, StopReason, Throttle, ms,
+    AnyPolicy, Attempt, Builder, CallLog, Directive, Error, Event, Failure, Hint, Jitter, Policy,
+    Reason, Stage, StopReason, Throttle, ms,
     rules::{LastDelayAction, Limits, OverLimitAction},
     s,
     time::Ns,
@@ -391,7 +391,15 @@ async fn driver_equivalence_of_async_and_borrowing_cancellation() {
             3,
         ),
         (
-            &|| free(Policy::immediate().attempt_timeout(now).retry_timeouts()),
+            // A timeout of zero, which the builder refuses.
+            &|| {
+                let timed = free(Policy::immediate().attempt_timeout(s(1)).retry_timeouts());
+                let core = timed.core().clone().changed(|rules| rules.attempt_timeout = Some(now));
+                match AnyPolicy::from_core(core.expect("valid")) {
+                    AnyPolicy::Policy(policy) => policy,
+                    AnyPolicy::Hedged(_) => unreachable!("it has no hedging delay"),
+                }
+            },
             &[(hour, OK)],
             StopReason::AttemptsExhausted,
             3,

@@ -156,27 +156,28 @@ async fn notify_of_hedged_call_has_the_delay_of_pushback() {
     assert_eq!(seen, (StopReason::Deadline, vec![]));
 }
 
+/// Grants or refuses after 20 ms.
+struct Slow(Grant);
+impl Bucket for Slow {
+    fn withdraw(&self, _: Cost, _: Ns) -> Grant {
+        Grant::Later
+    }
+    fn later(&self, _: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
+        let grant = self.0;
+        Box::pin(async move {
+            tokio::time::sleep(ms(20)).await;
+            grant
+        })
+    }
+    fn refund(&self, _: Withdrawal) {}
+    fn succeeded(&self, _: Option<Withdrawal>) {}
+    fn tokens(&self, _: Ns) -> Option<f64> {
+        None
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn notify_of_a_hedged_call_follows_a_later_grant() {
-    /// Grants or refuses after 20 ms.
-    struct Slow(Grant);
-    impl Bucket for Slow {
-        fn withdraw(&self, _: Cost, _: Ns) -> Grant {
-            Grant::Later
-        }
-        fn later(&self, _: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
-            let grant = self.0;
-            Box::pin(async move {
-                tokio::time::sleep(ms(20)).await;
-                grant
-            })
-        }
-        fn refund(&self, _: Withdrawal) {}
-        fn succeeded(&self, _: Option<Withdrawal>) {}
-        fn tokens(&self, _: Ns) -> Option<f64> {
-            None
-        }
-    }
     for (grant, expected) in
         [(Grant::Now(Withdrawal(1)), vec![(1, ms(0))]), (Grant::Refused, vec![])]
     {
@@ -185,6 +186,25 @@ async fn notify_of_a_hedged_call_follows_a_later_grant() {
         let failure = |_: &u32| Failure::server();
         let seen = hedged_notifications(&policy, [5, 5, 5], failure).await;
         assert_eq!(seen.1, expected, "{grant:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn notify_delay_includes_the_debt_of_a_later_grant() {
+    let debt = Grant::After(30 * 1_000_000, Withdrawal(1));
+    for (grant, expected) in [
+        (Grant::Now(Withdrawal(1)), vec![(1, ms(10), ms(20))]),
+        (debt, vec![(1, ms(40), ms(20))]),
+        (Grant::Refused, vec![]),
+    ] {
+        let policy = Policy::constant(ms(10)).attempts(2).try_build().expect("valid");
+        let policy = policy.sharing(Arc::new(Slow(grant)));
+        let start = tokio::time::Instant::now();
+        let mut seen = Vec::new();
+        let call = policy.retry(numbered()).when(|_| true);
+        let call = call.notify(|error, delay| seen.push((*error, delay, start.elapsed())));
+        call.await.expect_err("it fails");
+        assert_eq!(seen, expected, "{grant:?}");
     }
 }
 

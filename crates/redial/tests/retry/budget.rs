@@ -238,15 +238,14 @@ fn retry_budget_is_shared_by_clones_only() {
 /// In another library, a wrapper function has one budget for all of its callers, and cannot change that.
 #[test]
 fn retry_budget_call_site_of_a_wrapper_function() {
+    const AT_ONCE: Failure = Failure::server().retry_after(Duration::from_nanos(1));
     fn shared() -> u32 {
-        let call =
-            redial::retry(|| Err::<(), _>(())).when(|()| Failure::server().retry_after(ms(0)));
+        let call = redial::retry(|| Err::<(), _>(())).when(|()| AT_ONCE);
         call.call().expect_err("it always fails").attempts() - 1
     }
     #[track_caller]
     fn callers() -> u32 {
-        let call =
-            redial::retry(|| Err::<(), _>(())).when(|()| Failure::server().retry_after(ms(0)));
+        let call = redial::retry(|| Err::<(), _>(())).when(|()| AT_ONCE);
         call.call().expect_err("it always fails").attempts() - 1
     }
     let (one, other): (u32, u32) = ((0..9).map(|_| shared()).sum(), (0..9).map(|_| shared()).sum());

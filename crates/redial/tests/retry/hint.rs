@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redial::testing::draws;
+use redial::testing::{draws, fails, fails_with, play, succeeds};
 use redial::{CallLog, Event, Failure, Hint, Policy, StopReason, Throttle, ms, s};
 
 use crate::common::{Fails, announced, exact, run, run_one};
@@ -44,6 +44,31 @@ fn hint_delay_can_be_clamped_or_waited_for() {
     // The deadline bounds it in any case.
     let late = exact(Policy::constant(ms(10)).hint_unlimited().deadline(s(60)));
     assert_eq!(run(&late, hint).stop_reason, StopReason::Deadline);
+}
+
+/// In another library, a server that sends `Retry-After: 0` switches the backoff off.
+#[test]
+fn hint_of_zero_leaves_the_backoff() {
+    let hint = Fails(Duration::ZERO, Failure::throttling().retry_after(s(0)));
+    let policy = exact(Policy::exponential(ms(10)).attempts(4));
+    assert_eq!(run(&policy, hint).delays(), [ms(10), ms(20), ms(40)]);
+    // Where the server's word counts exactly, it does.
+    let exactly = exact(Policy::exponential(ms(10)).attempts(4).hint_unlimited());
+    assert_eq!(run(&exactly, hint).delays(), [ms(0); 3]);
+}
+
+/// A hedged call would otherwise sleep until its deadline for a hedge that cannot start.
+#[test]
+fn hint_past_the_deadline_ends_a_hedged_call() {
+    let hedged = Policy::hedged(ms(10)).attempts(3).deadline(s(1)).throttle(Throttle::none());
+    let hint = || fails_with(Failure::throttling().retry_after(s(1)));
+    let played = play(&hedged.build(), [hint(), fails(), fails()]);
+    let end = played.end().expect("it ends");
+    assert_eq!((played.starts(), end.at), (vec![s(0)], s(0)));
+    assert_eq!((end.stop_reason, end.attempt), (StopReason::Deadline, Some(1)));
+    // The other attempt may still succeed.
+    let played = play(&hedged.build(), [hint().after(ms(20)), succeeds().after(ms(500)), fails()]);
+    assert_eq!(played.stop_reason(), Some(StopReason::Succeeded));
 }
 
 #[test]
