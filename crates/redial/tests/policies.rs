@@ -80,8 +80,8 @@ fn policy_name_is_its_place_unless_given() {
     let place = PLACED.name().to_string();
     assert!(place.starts_with("crates/redial/tests/policies.rs:"), "{place}");
     assert!(place.rsplit(':').next().is_some_and(|line| line.parse::<u32>().is_ok()), "{place}");
-    assert_eq!((PLACED.name().given(), NAMED.name().given()), (None, Some("fetch")));
-    assert_eq!(NAMED.clone().with_name("other").name().to_string(), "other");
+    assert_eq!((PLACED.name().custom(), NAMED.name().custom()), (None, Some("fetch")));
+    assert_eq!(NAMED.with_name("other").name().to_string(), "other");
     assert_eq!(format!("{:>7}|{:?}", NAMED.name(), NAMED.name()), "  fetch|fetch");
     // A throttle from another line does not move the place.
     let budget = Throttle::here();
