@@ -34,7 +34,8 @@ impl AnyPolicy {
     pub const fn from_core(core: redial_core::Policy) -> Self {
         let hedges = core.rules().hedge.is_some();
         let name = PolicyName::here();
-        let policy = Policy { core, handle: Handle::None, strategy: None, name };
+        let policy =
+            Policy { core, handle: Handle::None, strategy: None, name, shares_name: false };
         if hedges { AnyPolicy::Hedged(Hedged(policy)) } else { AnyPolicy::Policy(policy) }
     }
 
@@ -93,6 +94,12 @@ impl AnyPolicy {
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.either().tokens(now)
+    }
+
+    /// The tokens left in the throttle, with the refill of a retry budget until `now`; see [`Policy::tokens_at`].
+    #[must_use]
+    pub fn tokens_at(&self, now: Ns) -> Option<f64> {
+        self.either().tokens_at(now)
     }
 
     /// The name of the policy; see [`Policy::name`].

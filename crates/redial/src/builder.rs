@@ -215,7 +215,7 @@ impl<P> Builder<P> {
         }
         let core = redial_core::Policy::new(self.rules);
         let handle = if self.has_no_budget() { Handle::None } else { self.throttle.handle() };
-        Policy { core, handle, strategy: None, name: self.policy_name() }
+        Policy { core, handle, strategy: None, name: self.policy_name(), shares_name: false }
     }
 
     fn try_build_policy(self) -> Result<Policy, PolicyError> {
@@ -225,7 +225,8 @@ impl<P> Builder<P> {
 
     /// The policy of validated rules, made at run time.
     fn with_core(&self, core: redial_core::Policy) -> Policy {
-        Policy { core, handle: self.handle(), strategy: None, name: self.policy_name() }
+        let name = self.policy_name();
+        Policy { core, handle: self.handle(), strategy: None, name, shares_name: false }
     }
 
     const fn policy_name(&self) -> PolicyName {

@@ -348,7 +348,7 @@ impl PolicyConfig {
             Some(name) => PolicyName::shared(name.as_str().into()),
             None => PolicyName::UNNAMED,
         };
-        Ok(Policy { core, handle, strategy: None, name })
+        Ok(Policy { core, handle, strategy: None, name, shares_name: false })
     }
 }
 

@@ -45,6 +45,10 @@ pub struct Policy {
     pub(crate) handle: Handle,
     pub(crate) strategy: Option<Arc<dyn Strategy>>,
     pub(crate) name: PolicyName,
+    /// Whether the throttle was replaced under the same name: one name then has several throttles. Only metrics
+    /// read it.
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
+    pub(crate) shares_name: bool,
 }
 
 /// The source of a call's rules and throttle: a [`Policy`], a [`Hedged`] policy, or the call site of
@@ -311,7 +315,8 @@ impl Policy {
     }
 
     /// Replaces the throttle with a retry budget that is shared at run time, such as the budget of a host
-    /// or a tenant ([`KeyedBudgets`](crate::throttle::KeyedBudgets)).
+    /// or a tenant ([`KeyedBudgets`](crate::throttle::KeyedBudgets)). The new policy has the name of this one, so
+    /// the metrics have no gauge of its budget until [`with_name`](Policy::with_name) gives it a name of its own.
     ///
     /// ```
     /// use redial::throttle::RetryBudget;
@@ -326,7 +331,7 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn with_budget(&self, budget: Arc<RetryBudget>) -> Self {
-        Policy { handle: Handle::Own(budget), ..self.clone() }
+        Policy { handle: Handle::Own(budget), shares_name: true, ..self.clone() }
     }
 
     /// Replaces the name, for names that are known at run time.
@@ -340,9 +345,8 @@ impl Policy {
     /// assert_eq!(policy.name().to_string(), "fetch from eu-west");
     /// ```
     #[must_use]
-    pub fn with_name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.name = PolicyName::shared(name.into());
-        self
+    pub fn with_name(&self, name: impl Into<Arc<str>>) -> Self {
+        Policy { name: PolicyName::shared(name.into()), shares_name: false, ..self.clone() }
     }
 
     /// Changes the rules. Throttle, strategy and name stay.
@@ -473,10 +477,33 @@ impl Policy {
     /// The tokens left in the throttle; `None` without a throttle. `now` is the time of the clock that the
     /// calls use ([`Sleeper::now`](crate::Sleeper::now), by default `Tokio.now()`), for a bucket that refills over
     /// time. A retry budget does not use it, because it counts its refill when a retry asks:
-    /// [`RetryBudget::tokens_at`] includes the refill until now.
+    /// [`tokens_at`](Policy::tokens_at) includes the refill until now.
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.handle.tokens(now)
+    }
+
+    /// The tokens left in the throttle, with the refill of a retry budget until `now`; `None` without a throttle.
+    /// For a gauge of your own, which can be set while no call ends (the module `metrics` sets its gauge at the
+    /// end of each call). `now` is the time of the clock that the calls use, by default `Tokio.now()`.
+    ///
+    /// ```
+    /// use redial::throttle::RetryBudget;
+    /// use redial::{Policy, Throttle, s, time::ns};
+    ///
+    /// static BUDGET: RetryBudget = RetryBudget::new(2.0, 0.1).per_second(1.0);
+    /// static FETCH: Policy = Policy::immediate().throttle(Throttle::budget(&BUDGET)).build();
+    ///
+    /// # let start = redial::testing::Clock.now();
+    /// # use redial::time::Sleeper;
+    /// let call = FETCH.retry(async || Err::<(), _>("busy")).when(|_| true).sleeping_on(redial::testing::Clock);
+    /// redial::testing::block_on(call.into_future()).unwrap_err();
+    /// assert_eq!(FETCH.tokens(start + ns(s(1))), Some(0.0));
+    /// assert_eq!(FETCH.tokens_at(start + ns(s(1))), Some(1.0));
+    /// ```
+    #[must_use]
+    pub fn tokens_at(&self, now: Ns) -> Option<f64> {
+        self.handle.tokens_at(now)
     }
 
     /// Retries the operation: a closure that returns a `Result`, or a future of one.
@@ -733,10 +760,16 @@ impl Hedged {
     /// The tokens left in the throttle; `None` without a throttle. `now` is the time of the clock that the
     /// calls use ([`Sleeper::now`](crate::Sleeper::now), by default `Tokio.now()`), for a bucket that refills over
     /// time. A retry budget does not use it, because it counts its refill when a retry asks:
-    /// [`RetryBudget::tokens_at`] includes the refill until now.
+    /// [`tokens_at`](Hedged::tokens_at) includes the refill until now.
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.0.tokens(now)
+    }
+
+    /// The tokens left in the throttle, with the refill of a retry budget until `now`; see [`Policy::tokens_at`].
+    #[must_use]
+    pub fn tokens_at(&self, now: Ns) -> Option<f64> {
+        self.0.tokens_at(now)
     }
 }
 
@@ -747,7 +780,7 @@ impl Default for Policy {
     fn default() -> Self {
         let core = redial_core::Policy::new(Rules::DEFAULT);
         let handle = Handle::Own(Arc::new(RetryBudget::standard()));
-        Policy { core, handle, strategy: None, name: PolicyName::here() }
+        Policy { core, handle, strategy: None, name: PolicyName::here(), shares_name: false }
     }
 }
 

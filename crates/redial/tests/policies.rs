@@ -96,6 +96,45 @@ fn policy_name_is_its_place_unless_given() {
     assert!(format!("{NAMED:?}").contains("name: fetch"));
 }
 
+/// A loaded policy is changed as its parts are, and keeps its kind.
+#[test]
+fn any_policy_can_be_changed_as_its_parts() {
+    static RETRIES: Policy = Policy::constant(ms(10)).build();
+    static HEDGES: Hedged = Policy::hedged(ms(10)).build();
+    for policy in [AnyPolicy::from(RETRIES.clone()), AnyPolicy::from(HEDGES.clone())] {
+        let bounded = policy.with_rules(|rules| rules.deadline = Some(s(1))).expect("valid");
+        assert_eq!(bounded.rules().deadline, Some(s(1)));
+        let other_kind = policy.with_rules(|rules| {
+            rules.hedge = rules.hedge.xor(Some(ms(10)));
+        });
+        assert!(other_kind.is_err(), "{policy:?}");
+        let budget = Arc::new(RetryBudget::new(2.0, 0.1));
+        let named = policy.with_name("loaded").with_budget(budget.clone());
+        assert_eq!((named.name().to_string().as_str(), named.tokens_at(0)), ("loaded", Some(2.0)));
+        assert_eq!(policy.sharing(budget).tokens_at(0), Some(2.0));
+    }
+}
+
+/// The kind of a loaded policy is not known to the code that says that its call must not run twice.
+#[test]
+fn any_policy_attempts_a_call_that_is_not_idempotent_once() {
+    let retries = Policy::constant(ms(1)).attempts(3).build();
+    let hedges = Policy::hedged(ms(1)).attempts(3).build();
+    for policy in [AnyPolicy::from(retries), AnyPolicy::from(hedges)] {
+        let tries = Cell::new(0);
+        let call = policy.retry(|| {
+            tries.set(tries.get() + 1);
+            async {
+                Clock.sleep(ms(10)).await;
+                Err::<(), _>("reset")
+            }
+        });
+        let call = call.when(|_| Failure::client()).not_idempotent().sleeping_on(Clock);
+        let error = block_on(call.into_future()).expect_err("it fails");
+        assert_eq!((error.stop_reason(), tries.get()), (StopReason::NotIdempotent, 1));
+    }
+}
+
 #[test]
 fn delays_are_those_of_a_call() {
     let policies = [
