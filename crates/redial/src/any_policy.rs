@@ -8,10 +8,10 @@ use redial_core::throttle::{Bucket, RetryBudget};
 use redial_core::{Cost, Ns, Rules, Withdrawal};
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
-use crate::classify::CallWhenToSayWhichErrorsAreRetried;
+use crate::classify::NeedsWhen;
 use crate::future::HedgeList;
 use crate::policy::sealed::Sealed;
-use crate::policy::{Hedged, Origin, OriginKind, Policy};
+use crate::policy::{Hedged, MayBeSequential, Origin, OriginKind, Policy};
 use crate::policy_name::PolicyName;
 use crate::policy_ref::PolicyRef;
 use crate::retry::Retry;
@@ -135,10 +135,7 @@ impl AnyPolicy {
     /// # Ok(())
     /// # }
     /// ```
-    pub const fn retry<O>(
-        &self,
-        operation: O,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &AnyPolicy, O, Async>
+    pub const fn retry<O>(&self, operation: O) -> Retry<'_, NeedsWhen, &AnyPolicy, O, Async>
     where
         O: Operation,
         O::Answer: Answer<Async>,
@@ -164,7 +161,7 @@ impl AnyPolicy {
     pub const fn retry_with<F, R>(
         &self,
         operation: F,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &AnyPolicy, WithAttempt<F>, Async>
+    ) -> Retry<'_, NeedsWhen, &AnyPolicy, WithAttempt<F>, Async>
     where
         F: FnMut(Attempt) -> R,
         R: Answer<Async>,
@@ -207,6 +204,8 @@ impl<'p> Origin<'p> for &'p AnyPolicy {
         self.either().name()
     }
 }
+
+impl<'p> MayBeSequential<'p> for &'p AnyPolicy {}
 
 impl AsRef<redial_core::Policy> for AnyPolicy {
     fn as_ref(&self) -> &redial_core::Policy {

@@ -293,13 +293,16 @@ macro_rules! call_log_option {
     };
 }
 
-/// The options of a call that retries; a hedged call has only [`call_options`].
+/// The options of a call that retries; a hedged call has only [`call_options`]. `$origin` is the source of its rules.
 macro_rules! retry_options {
-    ($p:lifetime) => {
+    ($p:lifetime, $origin:ty) => {
         /// Lets this [strategy](crate::strategy) decide about each failure of this call.
         ///
         /// Hedged calls have no strategy: hedges start before there is a failure.
-        pub fn strategy(mut self, strategy: impl crate::strategy::Strategy + $p) -> Self {
+        pub fn strategy(mut self, strategy: impl crate::strategy::Strategy + $p) -> Self
+        where
+            $origin: crate::policy::Sequential<$p>,
+        {
             self.options().strategy = Some(std::sync::Arc::new(strategy));
             self
         }
@@ -322,7 +325,10 @@ macro_rules! retry_options {
         ///     .unwrap_err();
         /// assert_eq!((error.stop_reason(), error.attempts()), (StopReason::NotIdempotent, 2));
         /// ```
-        pub fn not_idempotent(mut self) -> Self {
+        pub fn not_idempotent(mut self) -> Self
+        where
+            $origin: crate::policy::MayBeSequential<$p>,
+        {
             self.options().not_idempotent = true;
             self
         }
@@ -344,7 +350,10 @@ macro_rules! retry_options {
         /// assert_eq!(error.attempts(), 2);
         /// # }
         /// ```
-        pub fn retry_timeouts(mut self) -> Self {
+        pub fn retry_timeouts(mut self) -> Self
+        where
+            $origin: crate::policy::MayBeSequential<$p>,
+        {
             self.options().overrides.retry_timeouts = true;
             self
         }

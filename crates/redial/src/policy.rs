@@ -11,9 +11,9 @@ use redial_core::{
 };
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt, WithContext};
-use crate::borrowing::BorrowingRetry;
+use crate::borrowing::{EveryValue, RetryOn};
 use crate::builder::Builder;
-use crate::classify::CallWhenToSayWhichErrorsAreRetried;
+use crate::classify::NeedsWhen;
 use crate::delays::Delays;
 use crate::future::{HedgeList, Hedges, NoHedges};
 use crate::policy_name::PolicyName;
@@ -88,7 +88,22 @@ pub trait Origin<'p>: Clone + OriginKind {
 }
 
 /// An [`Origin`] that retries and does not hedge.
+#[diagnostic::on_unimplemented(
+    message = "a hedged call has no strategy: hedges start before there is a failure",
+    label = "this call may hedge",
+    note = "retry it with a `Policy`; of an `AnyPolicy`, match `AnyPolicy::Policy`"
+)]
 pub trait Sequential<'p>: Origin<'p> {}
+
+/// An [`Origin`] that retries, or that may hedge and is not known to: all but a [`Hedged`] policy.
+#[diagnostic::on_unimplemented(
+    message = "a hedged call runs its operation more than once, so it is always idempotent",
+    label = "this call hedges",
+    note = "retry it with a `Policy`"
+)]
+pub trait MayBeSequential<'p>: Origin<'p> {}
+
+impl<'p, G: Sequential<'p>> MayBeSequential<'p> for G {}
 
 pub(crate) mod sealed {
     pub trait Sealed {}
@@ -509,10 +524,7 @@ impl Policy {
     /// Retries the operation: a closure that returns a `Result`, or a future of one.
     ///
     /// The closure is called when the first attempt starts, not before.
-    pub const fn retry<O, K>(
-        &self,
-        operation: O,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Policy, O, K>
+    pub const fn retry<O, K>(&self, operation: O) -> Retry<'_, NeedsWhen, &Policy, O, K>
     where
         O: Operation,
         O::Answer: Answer<K>,
@@ -544,7 +556,7 @@ impl Policy {
     pub const fn retry_with<F, R, K>(
         &self,
         operation: F,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Policy, WithAttempt<F>, K>
+    ) -> Retry<'_, NeedsWhen, &Policy, WithAttempt<F>, K>
     where
         F: FnMut(Attempt) -> R,
         R: Answer<K>,
@@ -577,11 +589,11 @@ impl Policy {
         &'a self,
         target: &'a mut A,
         operation: F,
-    ) -> BorrowingRetry<'a, A, F>
+    ) -> RetryOn<'a, NeedsWhen<EveryValue>, A, F>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
     {
-        BorrowingRetry::new(self, target, operation)
+        RetryOn::new(self, target, operation)
     }
 
     /// Retries an async operation that owns `context` while an attempt runs, and returns it with its
@@ -625,7 +637,7 @@ impl Policy {
         &self,
         context: C,
         operation: F,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Policy, WithContext<C, F>, Async>
+    ) -> Retry<'_, NeedsWhen, &Policy, WithContext<C, F>, Async>
     where
         F: FnMut(C, Attempt) -> A,
         A: Future<Output = (C, Result<T, E>)>,
@@ -654,10 +666,7 @@ impl Hedged {
     /// # Ok(())
     /// # }
     /// ```
-    pub const fn retry<O>(
-        &self,
-        operation: O,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Hedged, O, Async>
+    pub const fn retry<O>(&self, operation: O) -> Retry<'_, NeedsWhen, &Hedged, O, Async>
     where
         O: Operation,
         O::Answer: Answer<Async>,
@@ -669,7 +678,7 @@ impl Hedged {
     pub const fn retry_with<F, R>(
         &self,
         operation: F,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Hedged, WithAttempt<F>, Async>
+    ) -> Retry<'_, NeedsWhen, &Hedged, WithAttempt<F>, Async>
     where
         F: FnMut(Attempt) -> R,
         R: Answer<Async>,

@@ -75,7 +75,7 @@
 //! - **The service is not `Clone`.** A retry runs on a clone: put a `.buffer(..)` of tower between the layer and
 //!   the service.
 //! - **The method `oneshot`, `ready` or `call` exists, but its trait bounds were not satisfied.** The layer has no
-//!   `.when(..)` (its type then contains `CallWhenToSayWhichErrorsAreRetried`), the request is not `Clone`
+//!   `.when(..)` (its type then contains `NeedsWhen`), the request is not `Clone`
 //!   ([`RetryLayer::clone_request`]), or a closure takes another type than the service's error or response.
 //! - **`type annotations needed` for a closure.** The layer does not know the service yet: state the type of
 //!   the argument, as in `|error: &io::Error| ..`.

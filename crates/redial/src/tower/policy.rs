@@ -8,7 +8,7 @@ use redial_core::{Cost, Ns, Withdrawal};
 use crate::any_policy::AnyPolicy;
 use crate::future::{HedgeList, NoHedges};
 use crate::policy::sealed::Sealed;
-use crate::policy::{Hedged, Origin, OriginKind, Policy, Sequential, Site};
+use crate::policy::{Hedged, MayBeSequential, Origin, OriginKind, Policy, Sequential, Site};
 use crate::policy_name::PolicyName;
 use crate::policy_ref::PolicyRef;
 use crate::throttle::Handle;
@@ -232,5 +232,6 @@ origin!(SharedPolicy, no_hedges, this, &this.0, PolicyRef::Shared(this.0.clone()
 origin!(SharedAnyPolicy, hedges, this, &this.0, PolicyRef::Shared(this.0.clone()));
 origin!(SharedHedged, hedges, this, &this.0, PolicyRef::Shared(this.0.clone()));
 
+impl MayBeSequential<'_> for SharedAnyPolicy {}
 impl Sequential<'_> for StaticPolicy {}
 impl Sequential<'_> for SharedPolicy {}
