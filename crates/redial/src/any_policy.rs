@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use redial_core::throttle::{Bucket, RetryBudget};
-use redial_core::{Cost, Ns, Rules, Withdrawal};
+use redial_core::{Cost, Ns, PolicyError, Rules, Withdrawal};
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::classify::NeedsWhen;
@@ -41,7 +41,7 @@ impl AnyPolicy {
 
     /// Replaces the throttle with one that is shared at run time.
     #[must_use]
-    pub fn sharing(self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
+    pub fn sharing(&self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
         match self {
             AnyPolicy::Policy(policy) => AnyPolicy::Policy(policy.sharing(bucket)),
             AnyPolicy::Hedged(policy) => AnyPolicy::Hedged(policy.sharing(bucket)),
@@ -77,10 +77,31 @@ impl AnyPolicy {
     /// assert_eq!(policy.name().to_string(), "read");
     /// ```
     #[must_use]
-    pub fn with_name(self, name: impl Into<Arc<str>>) -> Self {
+    pub fn with_name(&self, name: impl Into<Arc<str>>) -> Self {
         match self {
             AnyPolicy::Policy(policy) => AnyPolicy::Policy(policy.with_name(name)),
             AnyPolicy::Hedged(policy) => AnyPolicy::Hedged(policy.with_name(name)),
+        }
+    }
+
+    /// Changes the rules; see [`Policy::with_rules`]. The kind stays: rules that retry do not become rules that
+    /// hedge.
+    ///
+    /// ```
+    /// use redial::{AnyPolicy, Policy, ms, s};
+    ///
+    /// let policy = AnyPolicy::from(Policy::hedged(ms(20)).build());
+    /// let bounded = policy.with_rules(|rules| rules.deadline = Some(s(1)))?;
+    /// assert_eq!(bounded.rules().deadline, Some(s(1)));
+    /// # Ok::<(), redial::PolicyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The rules contradict each other, or are of the other kind.
+    pub fn with_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<Self, PolicyError> {
+        match self {
+            AnyPolicy::Policy(policy) => policy.with_rules(change).map(AnyPolicy::Policy),
+            AnyPolicy::Hedged(policy) => policy.with_rules(change).map(AnyPolicy::Hedged),
         }
     }
 
@@ -121,9 +142,22 @@ impl AnyPolicy {
 
 impl AnyPolicy {
     /// Retries or hedges the operation: a closure that returns a future of a `Result`. The kind of the
-    /// policy is known only at run time, so what only retries can do is missing: blocking calls, options such
-    /// as [`Retry::not_idempotent`], [`Policy::retry_on`] and [`Policy::retry_with_context`]. Match the
-    /// [`AnyPolicy::Policy`] for them.
+    /// policy is known only at run time, so what only retries can do is missing: blocking calls, strategies,
+    /// [`Policy::retry_on`] and [`Policy::retry_with_context`]. Match the [`AnyPolicy::Policy`] for them:
+    ///
+    /// ```
+    /// use redial::{AnyPolicy, Policy, ms};
+    ///
+    /// let loaded = AnyPolicy::from(Policy::constant(ms(20)).build());
+    /// // Once, when the configuration is loaded.
+    /// let AnyPolicy::Policy(policy) = loaded else { panic!("this policy must not hedge") };
+    /// let value = policy.retry(|| Ok::<_, std::io::Error>(7)).when(|_| true).call();
+    /// assert_eq!(value.ok(), Some(7));
+    /// ```
+    ///
+    /// A call that is [not idempotent](Retry::not_idempotent) has one attempt if the policy hedges.
+    ///
+    /// An async operation:
     ///
     /// ```
     /// use redial::{AnyPolicy, Policy, ms};
@@ -175,6 +209,18 @@ impl AnyPolicy {
             AnyPolicy::Policy(policy) => policy,
             AnyPolicy::Hedged(hedged) => &hedged.0,
         }
+    }
+}
+
+impl From<Policy> for AnyPolicy {
+    fn from(policy: Policy) -> Self {
+        AnyPolicy::Policy(policy)
+    }
+}
+
+impl From<Hedged> for AnyPolicy {
+    fn from(policy: Hedged) -> Self {
+        AnyPolicy::Hedged(policy)
     }
 }
 

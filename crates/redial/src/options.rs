@@ -308,7 +308,8 @@ macro_rules! retry_options {
         }
 
         /// Declares that the operation is not idempotent. A failed attempt is retried only if it provably
-        /// did not run on the server ([`Failure::proves_not_run`](crate::Failure::proves_not_run)).
+        /// did not run on the server ([`Failure::proves_not_run`](crate::Failure::proves_not_run)). A call of an
+        /// [`AnyPolicy`](crate::AnyPolicy) that hedges has one attempt.
         ///
         /// ```
         /// use redial::{Failure, Policy, Stage, StopReason};

@@ -324,9 +324,8 @@ impl Policy {
 
     /// Replaces the throttle with one that is shared at run time.
     #[must_use]
-    pub fn sharing(mut self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
-        self.handle = Handle::Shared(bucket);
-        self
+    pub fn sharing(&self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
+        Policy { handle: Handle::Shared(bucket), ..self.clone() }
     }
 
     /// Replaces the throttle with a retry budget that is shared at run time, such as the budget of a host
@@ -356,7 +355,7 @@ impl Policy {
     ///
     /// static FETCH: Policy = Policy::exponential(ms(100)).build();
     ///
-    /// let policy = FETCH.clone().with_name(format!("fetch from {}", "eu-west"));
+    /// let policy = FETCH.with_name(format!("fetch from {}", "eu-west"));
     /// assert_eq!(policy.name().to_string(), "fetch from eu-west");
     /// ```
     #[must_use]
@@ -438,10 +437,9 @@ impl Policy {
     ///
     /// # Errors
     /// The rules cannot be combined with a strategy.
-    pub fn with_strategy(mut self, strategy: impl Strategy + 'static) -> Result<Self, PolicyError> {
-        self.core = self.core.changed(|rules| rules.uses_strategy = true)?;
-        self.strategy = Some(Arc::new(strategy));
-        Ok(self)
+    pub fn with_strategy(&self, strategy: impl Strategy + 'static) -> Result<Self, PolicyError> {
+        let core = self.core.clone().changed(|rules| rules.uses_strategy = true)?;
+        Ok(Policy { core, strategy: Some(Arc::new(strategy)), ..self.clone() })
     }
 
     /// The name of a call with this throttle: that of the policy, or the place of a call with the default
@@ -584,7 +582,8 @@ impl Policy {
     /// ```
     ///
     /// A closure that captures a reference, such as an argument of the function around it, makes a future
-    /// that `tokio::spawn` does not take. Use [`Policy::retry_with_context`] there.
+    /// that `tokio::spawn` does not take. Use [`Policy::retry_with_context`] there, and where the operation
+    /// needs its [`Attempt`]: its closure gets both, and [`until`](Retry::until) works as for every call.
     pub const fn retry_on<'a, A, F, T, E>(
         &'a self,
         target: &'a mut A,
@@ -600,6 +599,33 @@ impl Policy {
     /// result. The context is everything that the operation changes or borrows: a connection, `&mut self`,
     /// arguments. The closure should capture nothing; then the future can be spawned, boxed and returned
     /// wherever the context can.
+    ///
+    /// With the [`Attempt`], which [`Policy::retry_on`] does not pass, and a rule for values:
+    ///
+    /// ```
+    /// use redial::{Policy, ms, s};
+    /// use std::time::Duration;
+    /// # struct Conn { polls: u32 }
+    /// # impl Conn {
+    /// #     async fn poll(&mut self, _timeout: Duration) -> Result<u32, std::io::Error> { self.polls += 1; Ok(self.polls) }
+    /// # }
+    ///
+    /// static POLL: Policy = Policy::constant(ms(10)).attempts(5).deadline(s(2)).build();
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let mut conn = Conn { polls: 0 };
+    /// let polls = POLL
+    ///     .retry_with_context(&mut conn, |conn, attempt| async move {
+    ///         let result = conn.poll(attempt.remaining().unwrap_or(s(1))).await;
+    ///         (conn, result)
+    ///     })
+    ///     .until(|polls| *polls == 3)
+    ///     .when(|_| true)
+    ///     .await;
+    /// assert_eq!(polls.ok(), Some(3));
+    /// # }
+    /// ```
     ///
     /// An attempt that is cancelled takes the context with it. So the deadline ends the call as always, and
     /// an attempt timeout ends it too, even with
@@ -688,7 +714,7 @@ impl Hedged {
 
     /// Replaces the throttle with one that is shared at run time.
     #[must_use]
-    pub fn sharing(self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
+    pub fn sharing(&self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
         Hedged(self.0.sharing(bucket))
     }
 
@@ -716,10 +742,10 @@ impl Hedged {
     /// use redial::{Hedged, Policy, ms};
     ///
     /// static READ: Hedged = Policy::hedged(ms(20)).build();
-    /// assert_eq!(READ.clone().with_name("read").name().to_string(), "read");
+    /// assert_eq!(READ.with_name("read").name().to_string(), "read");
     /// ```
     #[must_use]
-    pub fn with_name(self, name: impl Into<Arc<str>>) -> Self {
+    pub fn with_name(&self, name: impl Into<Arc<str>>) -> Self {
         Hedged(self.0.with_name(name))
     }
 

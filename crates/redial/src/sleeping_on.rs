@@ -36,10 +36,15 @@ pub struct SleepingOn<P, S> {
 }
 
 impl<P, S> SleepingOn<P, S> {
-    /// The policy, for blocking calls and for what has a sleeper of its own, such as a tower layer.
+    /// The policy, for blocking calls and for what has a sleeper of its own.
     #[must_use]
     pub const fn policy(&self) -> &P {
         &self.policy
+    }
+
+    #[cfg(feature = "tower")]
+    pub(crate) fn into_parts(self) -> (P, S) {
+        (self.policy, self.sleeper)
     }
 
     /// The sleeper.

@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redial::testing::{Clock, block_on, draws, fails, hangs, play, succeeds};

@@ -12,7 +12,8 @@ use crate::policy::OriginKind;
 
 /// The options of one request, for [`RetryLayer::call_options`](crate::tower::RetryLayer::call_options).
 ///
-/// `P` is the policy of the layer: a hedged request is always idempotent and has no strategy.
+/// `P` is the policy of the layer: a request of a [`Hedged`](crate::Hedged) policy is always idempotent and has
+/// no strategy.
 ///
 /// ```
 /// use redial::tower::RetryLayer;

@@ -85,13 +85,14 @@ impl<P, Z> RetryLayer<P, NeedsWhen, Cloned, NoOptions, Z> {
     /// let layer = RetryLayer::new(&FETCH).when(|error: &std::io::Error| error.kind() == std::io::ErrorKind::TimedOut);
     /// # let _ = layer;
     /// ```
-    pub fn new(policy: impl IntoPolicy<Policy = P>) -> Self {
+    pub fn new(policy: impl IntoPolicy<Policy = P, Sleeper = Z>) -> Self {
+        let (policy, sleeper) = policy.into_policy();
         RetryLayer {
             policy,
             classify: NeedsWhen::NEW,
             clone_request: Cloned,
             configure: NoOptions,
-            sleeper: DEFAULT_SLEEPER,
+            sleeper,
         }
     }
 }

@@ -38,6 +38,29 @@ async fn tower_service_and_future_have_names() {
     assert_eq!(response.await.unwrap(), 7);
 }
 
+#[test]
+fn tower_layer_takes_the_sleeper_of_its_policy() {
+    static ON_CLOCK: SleepingOn<Policy, Clock> =
+        Policy::constant(ms(10)).attempts(3).throttle(Throttle::none()).build().sleeping_on(Clock);
+    fn millis<P>(layer: RetryLayer<P, Accepts, Cloned, NoOptions, Clock>) -> u64
+    where
+        P: Origin<'static>,
+    {
+        let answers = std::cell::Cell::new(0);
+        let inner = tower::service_fn(|_: u32| {
+            answers.set(answers.get() + 1);
+            std::future::ready(if answers.get() < 3 { Err(Failed::Busy) } else { Ok(7) })
+        });
+        let start = Clock.now();
+        assert_eq!(block_on(layer.layer(inner).oneshot(1)).unwrap(), 7);
+        (Clock.now() - start) / 1_000_000
+    }
+    assert_eq!(millis(RetryLayer::new(&ON_CLOCK).when(accepts())), 20);
+    assert_eq!(millis(RetryLayer::new(ON_CLOCK.clone()).when(accepts())), 20);
+    let any = AnyPolicy::from(THRICE.clone()).sleeping_on(Clock);
+    assert_eq!(millis(RetryLayer::new(any).when(accepts())), 20);
+}
+
 #[tokio::test(start_paused = true)]
 async fn tower_requests_run_in_spawned_tasks() {
     fn is_send<T: Send>(value: T) -> T {
