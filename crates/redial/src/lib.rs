@@ -131,6 +131,7 @@
 //! | log each retried error | [`Retry::notify`] |
 //! | have error texts in `tracing` events, reports, hooks and the call log | [`Retry::record_errors`] |
 //! | see every event of a call | [`Retry::on_event`] |
+//! | find your error in a chain of errors | [`find_error`] |
 //! | know what a call did | [`Error::report`], [`Retry::with_report`], [`Retry::history`] |
 //! | change name, attempts, deadline, attempt timeout or throttle for one call | [`Retry::name`], [`Retry::attempts`], [`Retry::deadline`], [`Retry::attempt_timeout`], [`Retry::throttle`], [`Retry::with_budget`] |
 //! | share a retry budget | [`Throttle::budget`] |
@@ -319,8 +320,7 @@ pub use attempt::Attempt;
 pub use builder::Builder;
 pub use call_log::CallLog;
 pub use classify::{Last, Transient};
-pub use error::{AnyError, BoxError, Error};
-pub use event_context::EventContext;
+pub use error::{BoxError, Error, find_error};
 pub use policy::{Hedged, Policy};
 pub use policy_name::PolicyName;
 pub use redial_core::{
