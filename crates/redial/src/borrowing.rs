@@ -74,7 +74,7 @@ impl<'a, A, F, S, R, U, N> RetryOn<'a, U, A, F, S, R, N> {
     call_log_option!('a);
     retry_options!('a, &'a Policy);
 
-    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::Sleeper), or a
+    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::time::Sleeper), or a
     /// function in [`sleep_fn`](crate::time::sleep_fn). [`Policy::sleeping_on`](crate::Policy::sleeping_on)
     /// names one for all calls of a policy.
     pub fn sleeping_on<Z: Sleeper>(self, sleeper: Z) -> RetryOn<'a, U, A, F, Z, R, N> {

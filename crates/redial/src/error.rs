@@ -194,7 +194,7 @@ impl<E, V> Error<E, V> {
     ///
     /// let error = run().unwrap_err();
     /// assert!(error.to_string().starts_with("connection refused (1 attempt in "));
-    /// let last = error.downcast_ref::<redial::Error<redial::AnyError>>().unwrap().last().unwrap();
+    /// let last = error.downcast_ref::<redial::Error<redial::parts::AnyError>>().unwrap().last().unwrap();
     /// assert_eq!(last.to_string(), "connection refused");
     /// ```
     #[must_use]

@@ -303,7 +303,7 @@ mod policy;
 mod policy_name;
 mod policy_ref;
 pub mod presets;
-mod report;
+pub mod report;
 mod retry;
 mod sleeper;
 mod sleeping_on;
@@ -322,16 +322,11 @@ pub use call_log::CallLog;
 pub use classify::{Last, Transient};
 pub use error::{BoxError, Error, find_error};
 pub use policy::{Hedged, Policy};
-pub use policy_name::PolicyName;
 pub use redial_core::{
-    Directive, Event, Failure, FailureKind, Hint, Jitter, PolicyError, Reason, Stage, StopReason,
-    ms, s,
+    Directive, Event, Failure, FailureKind, Jitter, PolicyError, Reason, Stage, StopReason, ms, s,
 };
-pub use report::{AttemptEnd, AttemptRecord, Report};
+pub use report::Report;
 pub use retry::{Retry, retry, retry_with};
-pub use sleeper::Sleeper;
-#[cfg(feature = "tokio")]
-pub use sleeper::Tokio;
 pub use throttle::Throttle;
 
 /// The rules of a policy as plain data, for [`Policy::from_rules`].
@@ -372,6 +367,7 @@ pub mod parts {
     };
     pub use crate::delays::Delays;
     pub use crate::draws::draw;
+    pub use crate::error::AnyError;
     pub use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify, RecordErrors};
     pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
     pub use crate::owned_policy::{OwnedHedged, OwnedPolicy};
@@ -403,4 +399,25 @@ mod documents {
     struct MovingFromTokioRetry;
     #[doc = include_str!("../../../docs/moving/tower-retry.md")]
     struct MovingFromTowerRetry;
+}
+
+#[cfg(test)]
+mod tests {
+    /// What most users type, and no more: the rest has a module.
+    const NAMES_MAX: usize = 30;
+
+    #[test]
+    fn root_has_few_names_besides_modules() {
+        let exports = include_str!("lib.rs").split("\npub use ").skip(1);
+        let names: Vec<&str> = exports
+            .flat_map(|export| {
+                let path = export.split(';').next().expect("a path");
+                let names = path.rsplit("::").next().expect("a name");
+                names.trim_matches(['{', '}', '\n']).split(',').map(str::trim)
+            })
+            .filter(|name| !name.is_empty())
+            .collect();
+        assert!(names.contains(&"Policy") && names.contains(&"ms"), "{names:?}");
+        assert!(names.len() <= NAMES_MAX, "{} names: {names:?}", names.len());
+    }
 }

@@ -216,7 +216,7 @@ macro_rules! call_options {
 
         /// Calls `hook` for every event of the call, with its time, the name of the policy and, after
         /// [`record_errors`](crate::Retry::record_errors), the text of the last error
-        /// ([`EventContext`](crate::EventContext)). Several hooks are called in the order in which they were
+        /// ([`EventContext`](crate::call_log::EventContext)). Several hooks are called in the order in which they were
         /// added.
         ///
         /// ```
@@ -253,7 +253,8 @@ macro_rules! call_options {
         /// Keeps the times and the outcome of each attempt for the report.
         ///
         /// ```
-        /// use redial::{Failure, Policy, AttemptEnd};
+        /// use redial::report::AttemptEnd;
+        /// use redial::{Failure, Policy};
         ///
         /// static AGAIN: Policy = Policy::immediate().attempts(3).build();
         ///

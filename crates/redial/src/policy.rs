@@ -488,7 +488,7 @@ impl Policy {
     }
 
     /// The tokens left in the throttle; `None` without a throttle. `now` is the time of the clock that the
-    /// calls use ([`Sleeper::now`](crate::Sleeper::now), by default `Tokio.now()`), for a bucket that refills over
+    /// calls use ([`Sleeper::now`](crate::time::Sleeper::now), by default `Tokio.now()`), for a bucket that refills over
     /// time. A retry budget does not use it, because it counts its refill when a retry asks:
     /// [`tokens_at`](Policy::tokens_at) includes the refill until now.
     #[must_use]
@@ -793,7 +793,7 @@ impl Hedged {
     }
 
     /// The tokens left in the throttle; `None` without a throttle. `now` is the time of the clock that the
-    /// calls use ([`Sleeper::now`](crate::Sleeper::now), by default `Tokio.now()`), for a bucket that refills over
+    /// calls use ([`Sleeper::now`](crate::time::Sleeper::now), by default `Tokio.now()`), for a bucket that refills over
     /// time. A retry budget does not use it, because it counts its refill when a retry asks:
     /// [`tokens_at`](Hedged::tokens_at) includes the refill until now.
     #[must_use]

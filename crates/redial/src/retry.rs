@@ -332,7 +332,7 @@ impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
     call_options!('p);
     call_log_option!('p);
 
-    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::Sleeper), or a
+    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::time::Sleeper), or a
     /// function in [`sleep_fn`](crate::time::sleep_fn). [`Policy::sleeping_on`](crate::Policy::sleeping_on)
     /// names one for all calls of a policy.
     ///

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use redial::testing::{Clock, block_on, draws, fails, hangs, play, succeeds};
 use redial::throttle::RetryBudget;
+use redial::time::Sleeper;
 use redial::{
-    AnyPolicy, Error, Failure, FailureKind, Jitter, Policy, PolicyError, Sleeper, StopReason,
+    AnyPolicy, Error, Failure, FailureKind, Hedged, Jitter, Policy, PolicyError, StopReason,
     Throttle, ms, s,
 };
 

@@ -14,7 +14,7 @@ use crate::classify::{
 use crate::error_hook::{Notify, RecordErrors};
 use crate::event_context::EventContext;
 use crate::policy::Site;
-use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper};
+use crate::sleeper::DefaultSleeper;
 use crate::tower::call_logs::CallLogs;
 use crate::tower::call_options::{CallOptions, ConfigureWith, NoOptions, OnEvent};
 use crate::tower::clone_request::{CloneWith, Cloned};

@@ -11,6 +11,8 @@ use crate::policy::sealed::Sealed;
 use crate::policy::{Hedged, MayBeSequential, Origin, OriginKind, Policy, Sequential, Site};
 use crate::policy_name::PolicyName;
 use crate::policy_ref::PolicyRef;
+use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper};
+use crate::sleeping_on::SleepingOn;
 use crate::throttle::Handle;
 
 /// The policies that a layer accepts: a [`Policy`], a [`Hedged`] policy or an [`AnyPolicy`], as a `static`, by
@@ -35,6 +37,10 @@ use crate::throttle::Handle;
 pub trait IntoPolicy {
     /// What a call of the layer holds.
     type Policy: Origin<'static>;
+    /// The clock and timer of the layer, unless [`RetryLayer::sleeping_on`] names another.
+    ///
+    /// [`RetryLayer::sleeping_on`]: crate::tower::RetryLayer::sleeping_on
+    type Sleeper;
 
     /// Converts the policy.
     fn into_policy(self) -> (Self::Policy, Self::Sleeper);

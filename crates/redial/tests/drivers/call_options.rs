@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use redial::call_log::EventContext;
+use redial::report::AttemptEnd;
 use redial::throttle::Bucket;
+use redial::time::{Sleeper, Tokio};
 use redial::{
-    AttemptEnd, CallLog, Directive, Event, EventContext, Failure, Hedged, Policy, Reason, Sleeper,
-    Stage, StopReason, Throttle, Tokio, ms,
+    CallLog, Directive, Event, Failure, Hedged, Policy, Reason, Stage, StopReason, Throttle, ms,
     rules::Rules,
     s,
     strategy::{Decision, Request},

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use redial::parts::When;
-use redial::time::Tokio;
-use redial::tower::{Cloned, ResponseFuture, RetryLayer, RetryService, SharedHedged, StaticPolicy};
-use redial::{Hedged, Policy, Throttle, ms};
+use redial::parts::{Origin, When};
+use redial::testing::{Clock, block_on};
+use redial::time::{Sleeper, SleepingOn, Tokio};
+use redial::tower::{
+    Cloned, NoOptions, ResponseFuture, RetryLayer, RetryService, SharedHedged, StaticPolicy,
+};
+use redial::{AnyPolicy, Hedged, Policy, Throttle, ms};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::common::{Failed, Scripted, always};
