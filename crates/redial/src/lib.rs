@@ -383,10 +383,14 @@ pub fn is_observed() -> bool {
     trace::is_enabled() || metrics::is_enabled()
 }
 
-/// Compiles and runs the README's example with the documentation tests.
+/// Compiles and runs the examples of both READMEs with the documentation tests.
 #[cfg(all(doctest, feature = "tokio"))]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod readmes {
+    #[doc = include_str!("../../../README.md")]
+    struct OfTheProject;
+    #[doc = include_str!("../README.md")]
+    struct OfTheCrate;
+}
 
 /// Compiles and runs the code of the cookbook and of the guides for users of other libraries.
 #[cfg(all(doctest, feature = "tokio", feature = "serde", feature = "tower"))]

@@ -56,6 +56,11 @@
 //!
 //! Clones must share their state, as those of tower's own services do, and must be cheap.
 //!
+//! `call` starts nothing: the first attempt starts when the response future is first polled. A future that is
+//! not polled sends nothing, and keeps the permit or the slot of the service until it is dropped. Of several
+//! futures, the one that is polled first sends first. Spawn a future whose request must be on its way before
+//! its response is awaited.
+//!
 //! # What can go wrong
 //!
 //! - **An error has another type than the service's.** It is [`redial::Error`](crate::Error) around it,
@@ -91,6 +96,7 @@
 //! | after the last attempt | the service's last result | a success, or an error that states attempts, time and reason |
 //! | hedging | `tower::hedge`: one hedge, by latency only | the same layer with a [`Hedged`](crate::Hedged) policy |
 //! | service of a retry | one clone for all retries | a clone for each |
+//! | first attempt | starts with `call` | starts when the response future is first polled |
 
 mod attempt;
 mod call_logs;
