@@ -127,7 +127,7 @@ fn site(
 /// Empties the budget of `site`, on a clock that does not wait.
 fn drain() {
     struct Never;
-    impl redial::Sleeper for Never {
+    impl redial::time::Sleeper for Never {
         type Sleep = std::future::Ready<()>;
         fn now(&self) -> u64 {
             0

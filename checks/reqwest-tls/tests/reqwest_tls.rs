@@ -7,7 +7,8 @@ mod server;
 #[path = "../../../crates/redial-http/tests/it/tls_server.rs"]
 mod tls_server;
 
-use redial::{AttemptEnd, Report, StopReason, ms};
+use redial::report::AttemptEnd;
+use redial::{Report, StopReason, ms};
 use redial_http::reqwest::SendWith;
 use tokio::net::TcpListener;
 

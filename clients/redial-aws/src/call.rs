@@ -7,7 +7,8 @@ use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
 use aws_smithy_types::retry::RetryConfig;
 use redial::external::{ExternalCall, Next};
-use redial::{Directive, Sleeper as _, StopReason, Tokio};
+use redial::time::{Sleeper as _, Tokio};
+use redial::{Directive, StopReason};
 
 use crate::failure;
 use crate::interceptor::Settings;

@@ -7,7 +7,8 @@ use aws_smithy_runtime_api::client::orchestrator::OrchestratorError;
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::retries::classifiers::{RetryAction, RetryReason};
 use aws_smithy_types::retry::ErrorKind;
-use redial::{Directive, Failure, FailureKind, Hint, Stage};
+use redial::classify::Hint;
+use redial::{Directive, Failure, FailureKind, Stage};
 use redial_smithy::io_failure;
 
 /// The header with which a service asks for a delay, in milliseconds.

@@ -23,7 +23,8 @@ use aws_smithy_types::timeout::{MergeTimeoutConfig, TimeoutConfig};
 use redial::external::{ExternalCall, Next};
 use redial::parts::OwnedPolicy;
 use redial::rules::{ChargeAt, Limits};
-use redial::{Policy, Report, Sleeper as _, Tokio};
+use redial::time::{Sleeper as _, Tokio};
+use redial::{Policy, Report};
 use redial_smithy::{StandardRetryStrategy, TokenOrder};
 
 use crate::call::Call;

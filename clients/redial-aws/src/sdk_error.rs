@@ -6,7 +6,8 @@ use aws_runtime::retries::classifiers::{THROTTLING_ERRORS, TRANSIENT_ERRORS};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::{ConnectorError, SdkError};
 use aws_smithy_types::retry::{ErrorKind, ProvideErrorKind};
-use redial::{Failure, FailureKind, Hint, Stage};
+use redial::classify::Hint;
+use redial::{Failure, FailureKind, Stage};
 
 use crate::failure::{RETRY_AFTER, of_connector, parse_retry_after};
 

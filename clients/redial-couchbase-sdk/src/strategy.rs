@@ -8,7 +8,8 @@ use couchbase::retry::{RetryAction, RetryReason, RetryRequest, RetryStrategy};
 use redial::external::{FailedAttempt, NeedsCallState, StatelessPolicy};
 use redial::rules::Rules;
 use redial::strategy::Strategy;
-use redial::{Jitter, Policy, Reason, Sleeper as _, StopReason, Throttle, Tokio};
+use redial::time::{Sleeper as _, Tokio};
+use redial::{Jitter, Policy, Reason, StopReason, Throttle};
 use redial_core::CONTROLLED;
 use redial_couchbase::reason::failure;
 

@@ -442,7 +442,7 @@ fn exhaustive_invariants_hold_for_every_throttle() {
     let after = Rules { charge_at: ChargeAt::AfterBackoff, ..BASE };
     let fail = CostBucketConfig { empty: WhenEmpty::Fail, capacity: 13.0, ..COSTS };
     let deadline = Rules { deadline: Some(ms(8)), ..BASE };
-    let lends = CostBucketConfig { capacity: 10.0, ..COSTS };
+    let with_debt = CostBucketConfig { capacity: 10.0, ..COSTS };
     const THROTTLED: &[StopReason] =
         &[StopReason::Throttled, StopReason::Succeeded, StopReason::NotRetryable];
     let drains = [Letter::Outcome(Directive::Fail.into())];
@@ -452,27 +452,27 @@ fn exhaustive_invariants_hold_for_every_throttle() {
             .letters(&drains)
             .expects(THROTTLED),
         Row::new("costs that refuse", BASE).throttle(Spec::Costs(fail)).expects(THROTTLED),
-        Row::new("costs that lend", BASE)
-            .throttle(Spec::Costs(lends))
+        Row::new("costs with debt", BASE)
+            .throttle(Spec::Costs(with_debt))
             .expects(&[StopReason::AttemptsExhausted]),
-        Row::new("costs that lend, a deadline", deadline)
-            .throttle(Spec::Costs(lends))
+        Row::new("costs with debt, a deadline", deadline)
+            .throttle(Spec::Costs(with_debt))
             .expects(&[StopReason::Deadline]),
         Row::new(
-            "costs that lend, late",
+            "costs with debt, late",
             Rules { deadline_action: DeadlineAction::WaitForDeadline, ..deadline },
         )
-        .throttle(Spec::Costs(lends))
+        .throttle(Spec::Costs(with_debt))
         .expects(&[StopReason::Deadline]),
         Row::new("paid after the backoff, refused", after)
             .throttle(Spec::Costs(fail))
             .expects(THROTTLED),
-        Row::new("paid after the backoff, lent", after).throttle(Spec::Costs(lends)),
+        Row::new("paid after the backoff, with debt", after).throttle(Spec::Costs(with_debt)),
         Row::new(
             "paid after the backoff, a deadline",
             Rules { charge_at: ChargeAt::AfterBackoff, ..deadline },
         )
-        .throttle(Spec::Costs(lends))
+        .throttle(Spec::Costs(with_debt))
         .expects(&[StopReason::Deadline]),
         Row::new("budget", BASE)
             .throttle(Spec::Budget { reserve: 2.0, ratio: 0.1 })
@@ -481,8 +481,8 @@ fn exhaustive_invariants_hold_for_every_throttle() {
             .throttle(Spec::Budget { reserve: 2.0, ratio: 0.1 })
             .later(&[true, false, true])
             .expects(THROTTLED),
-        Row::new("a bucket that answers later and lends", after)
-            .throttle(Spec::Costs(lends))
+        Row::new("a bucket that answers later, with debt", after)
+            .throttle(Spec::Costs(with_debt))
             .later(&[true, true, true])
             .expects(&[StopReason::AttemptsExhausted]),
     ]);
@@ -519,10 +519,10 @@ fn exhaustive_invariants_hold_with_hedging() {
         Row::new("budget", delay(Duration::ZERO))
             .throttle(Spec::Budget { reserve: 1.0, ratio: 0.1 })
             .expects(THROTTLED),
-        Row::new("costs that lend", HEDGED)
+        Row::new("costs with debt", HEDGED)
             .throttle(Spec::Costs(CostBucketConfig { capacity: 10.0, ..COSTS }))
             .expects(EVERY),
-        Row::new("costs that lend, all at once", delay(Duration::ZERO))
+        Row::new("costs with debt, all at once", delay(Duration::ZERO))
             .throttle(Spec::Costs(CostBucketConfig { capacity: 10.0, ..COSTS }))
             .expects(EVERY),
         Row::new("a throttle that answers later", delay(ms(1)))

@@ -307,15 +307,17 @@ fn cost_last_tokens_are_granted_to_one_of_two() {
 #[test]
 fn cost_concurrent_debts_are_queued() {
     three(|| {
-        let lends = CostBucketConfig { refill_per_second: 1.0, empty: WhenEmpty::Wait, ..FIXED };
+        let with_debt =
+            CostBucketConfig { refill_per_second: 1.0, empty: WhenEmpty::Wait, ..FIXED };
         let wait = |c: &CostBucket| match c.withdraw(COST, 0) {
             Grant::Now(_) => 0,
             Grant::After(wait, _) => wait / 1_000_000_000,
             other => panic!("{other:?}"),
         };
-        let lends =
-            costs(CostBucketConfig { capacity: 5.0, throttling: 5.0, timeout: 5.0, ..lends });
-        let (mut waits, left) = left(lends, vec![Box::new(wait), Box::new(wait), Box::new(wait)]);
+        let with_debt =
+            costs(CostBucketConfig { capacity: 5.0, throttling: 5.0, timeout: 5.0, ..with_debt });
+        let (mut waits, left) =
+            left(with_debt, vec![Box::new(wait), Box::new(wait), Box::new(wait)]);
         waits.sort_unstable();
         assert_eq!((waits, left), (vec![0, 5, 10], -10.0));
     });

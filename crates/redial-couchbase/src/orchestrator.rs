@@ -25,8 +25,9 @@ use std::time::Duration;
 
 use redial::parts::Sequential;
 use redial::throttle::Bucket;
+use redial::time::Sleeper;
 use redial::{
-    CallLog, Directive, Event, Failure, Policy, Reason, Retry, Sleeper, Throttle,
+    CallLog, Directive, Event, Failure, Policy, Reason, Retry, Throttle,
     rules::Rules,
     strategy::{Decision, Request, Strategy},
     time::{DefaultSleeper, Ns, ns},

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use redial::strategy::{Decision, Request, Strategy};
 use redial::throttle::{Bucket, RetryBudget};
-use redial::{CallLog, Sleeper, StopReason, Tokio, ms, s, time::Ns};
+use redial::time::{Sleeper, Tokio};
+use redial::{CallLog, StopReason, ms, s, time::Ns};
 use redial_core::Random;
 use redial_couchbase::{
     AttemptError, BestEffort, FastFailOnTerminalError, Orchestrator, Reason, RequestAttempt,

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use common::{AttemptOutcome, Server, after, delays, error, logged, ok, status, texts};
 use redial::throttle::RetryBudget;
+use redial::time::{Sleeper, Tokio};
 use redial::{
-    CallLog, Jitter, Sleeper, StopReason, Tokio, ms,
+    CallLog, Jitter, StopReason, ms,
     rules::{Backoff, DeadlineAction},
     s,
 };

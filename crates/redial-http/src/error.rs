@@ -106,7 +106,7 @@ pub(crate) fn from_call<T: ResponseHead, E>(
 
 /// Whether the response belongs to the last attempt that ended by itself, and no later one was cut off.
 fn is_of_last_attempt<T>(answer: &Answered<T>, report: &Report) -> bool {
-    use redial::AttemptEnd::{Cancelled, Running, TimedOut};
+    use redial::report::AttemptEnd::{Cancelled, Running, TimedOut};
     let later = report.history.iter().filter(|attempt| attempt.attempt > answer.attempt);
     !later.into_iter().any(|attempt| matches!(attempt.end, Cancelled | Running | TimedOut))
 }

@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
+use redial::Directive;
 use redial::parts::{Chain, OwnedHedged, OwnedPolicy, Retrying};
-use redial::time::{Ns, Tokio};
-use redial::{Directive, Sleeper as _};
+use redial::time::{Ns, Sleeper as _, Tokio};
 use tower_service::Service;
 
 use crate::call::{

@@ -270,7 +270,8 @@ impl fmt::Debug for HttpRules {
 mod tests {
     use super::*;
     use http::HeaderValue;
-    use redial::{FailureKind, Hint, s};
+    use redial::classify::Hint;
+    use redial::{FailureKind, s};
 
     fn classify(
         rules: &HttpRules,

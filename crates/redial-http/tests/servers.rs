@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use redial::{AttemptEnd, Hint, Policy, Report, StopReason, Throttle, ms, s};
+use redial::classify::Hint;
+use redial::report::AttemptEnd;
+use redial::{Policy, Report, StopReason, Throttle, ms, s};
 use redial_http::RetryLayer;
 use redial_http::reqwest::SendWith;
 

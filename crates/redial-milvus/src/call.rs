@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use redial::parts::Async;
-use redial::{Last, Policy, Sleeper, time::DefaultSleeper};
+use redial::time::Sleeper;
+use redial::{Last, Policy, time::DefaultSleeper};
 use redial_core::throttle::Bucket;
 use redial_core::{Directive, Event, Failure, PolicyError, Stage};
 

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redial::classify::Hint;
 use redial::testing::{classified_as, play};
 use redial::throttle::Bucket;
 use redial::{
-    Directive, Failure, FailureKind, Hint, PolicyError, Reason, Stage, StopReason,
+    Directive, Failure, FailureKind, PolicyError, Reason, Stage, StopReason,
     classify::Classification, ms, s,
 };
 use redial_core::{

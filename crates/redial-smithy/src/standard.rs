@@ -268,7 +268,7 @@ impl StandardRetryStrategy {
 
     /// A full token bucket, to share between policies ([`Policy::sharing`]) or to use in a custom loop
     /// ([`RetryToken`](crate::RetryToken)). With a refill, all users of a bucket must run on the same clock
-    /// ([`Sleeper`](redial::Sleeper)).
+    /// ([`Sleeper`](redial::time::Sleeper)).
     ///
     /// ```
     /// use std::sync::Arc;

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use redial_core::throttle::{Bucket, RetryBudget};
-use redial_core::{Cost, Ns, Rules, Withdrawal};
+use redial_core::{Cost, Ns, PolicyError, Rules, Withdrawal};
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
-use crate::classify::CallWhenToSayWhichErrorsAreRetried;
+use crate::classify::NeedsWhen;
 use crate::future::HedgeList;
 use crate::policy::sealed::Sealed;
-use crate::policy::{Hedged, Origin, OriginKind, Policy};
+use crate::policy::{Hedged, MayBeSequential, Origin, OriginKind, Policy};
 use crate::policy_name::PolicyName;
 use crate::policy_ref::PolicyRef;
 use crate::retry::Retry;
@@ -35,13 +35,20 @@ impl AnyPolicy {
         let hedges = core.rules().hedge.is_some();
         let name = PolicyName::here();
         let handle = Handle::None;
-        let policy = Policy { core, handle, has_default_throttle: false, strategy: None, name };
+        let policy = Policy {
+            core,
+            handle,
+            has_default_throttle: false,
+            strategy: None,
+            name,
+            shares_name: false,
+        };
         if hedges { AnyPolicy::Hedged(Hedged(policy)) } else { AnyPolicy::Policy(policy) }
     }
 
     /// Replaces the throttle with one that is shared at run time.
     #[must_use]
-    pub fn sharing(self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
+    pub fn sharing(&self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
         match self {
             AnyPolicy::Policy(policy) => AnyPolicy::Policy(policy.sharing(bucket)),
             AnyPolicy::Hedged(policy) => AnyPolicy::Hedged(policy.sharing(bucket)),
@@ -77,10 +84,31 @@ impl AnyPolicy {
     /// assert_eq!(policy.name().to_string(), "read");
     /// ```
     #[must_use]
-    pub fn with_name(self, name: impl Into<Arc<str>>) -> Self {
+    pub fn with_name(&self, name: impl Into<Arc<str>>) -> Self {
         match self {
             AnyPolicy::Policy(policy) => AnyPolicy::Policy(policy.with_name(name)),
             AnyPolicy::Hedged(policy) => AnyPolicy::Hedged(policy.with_name(name)),
+        }
+    }
+
+    /// Changes the rules; see [`Policy::with_rules`]. The kind stays: rules that retry do not become rules that
+    /// hedge.
+    ///
+    /// ```
+    /// use redial::{AnyPolicy, Policy, ms, s};
+    ///
+    /// let policy = AnyPolicy::from(Policy::hedged(ms(20)).build());
+    /// let bounded = policy.with_rules(|rules| rules.deadline = Some(s(1)))?;
+    /// assert_eq!(bounded.rules().deadline, Some(s(1)));
+    /// # Ok::<(), redial::PolicyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The rules contradict each other, or are of the other kind.
+    pub fn with_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<Self, PolicyError> {
+        match self {
+            AnyPolicy::Policy(policy) => policy.with_rules(change).map(AnyPolicy::Policy),
+            AnyPolicy::Hedged(policy) => policy.with_rules(change).map(AnyPolicy::Hedged),
         }
     }
 
@@ -94,6 +122,12 @@ impl AnyPolicy {
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.either().tokens(now)
+    }
+
+    /// The tokens left in the throttle, with the refill of a retry budget until `now`; see [`Policy::tokens_at`].
+    #[must_use]
+    pub fn tokens_at(&self, now: Ns) -> Option<f64> {
+        self.either().tokens_at(now)
     }
 
     /// The name of the policy; see [`Policy::name`].
@@ -115,9 +149,22 @@ impl AnyPolicy {
 
 impl AnyPolicy {
     /// Retries or hedges the operation: a closure that returns a future of a `Result`. The kind of the
-    /// policy is known only at run time, so what only retries can do is missing: blocking calls, options such
-    /// as [`Retry::not_idempotent`], [`Policy::retry_on`] and [`Policy::retry_with_context`]. Match the
-    /// [`AnyPolicy::Policy`] for them.
+    /// policy is known only at run time, so what only retries can do is missing: blocking calls, strategies,
+    /// [`Policy::retry_on`] and [`Policy::retry_with_context`]. Match the [`AnyPolicy::Policy`] for them:
+    ///
+    /// ```
+    /// use redial::{AnyPolicy, Policy, ms};
+    ///
+    /// let loaded = AnyPolicy::from(Policy::constant(ms(20)).build());
+    /// // Once, when the configuration is loaded.
+    /// let AnyPolicy::Policy(policy) = loaded else { panic!("this policy must not hedge") };
+    /// let value = policy.retry(|| Ok::<_, std::io::Error>(7)).when(|_| true).call();
+    /// assert_eq!(value.ok(), Some(7));
+    /// ```
+    ///
+    /// A call that is [not idempotent](Retry::not_idempotent) has one attempt if the policy hedges.
+    ///
+    /// An async operation:
     ///
     /// ```
     /// use redial::{AnyPolicy, Policy, ms};
@@ -129,10 +176,7 @@ impl AnyPolicy {
     /// # Ok(())
     /// # }
     /// ```
-    pub const fn retry<O>(
-        &self,
-        operation: O,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &AnyPolicy, O, Async>
+    pub const fn retry<O>(&self, operation: O) -> Retry<'_, NeedsWhen, &AnyPolicy, O, Async>
     where
         O: Operation,
         O::Answer: Answer<Async>,
@@ -158,7 +202,7 @@ impl AnyPolicy {
     pub const fn retry_with<F, R>(
         &self,
         operation: F,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &AnyPolicy, WithAttempt<F>, Async>
+    ) -> Retry<'_, NeedsWhen, &AnyPolicy, WithAttempt<F>, Async>
     where
         F: FnMut(Attempt) -> R,
         R: Answer<Async>,
@@ -172,6 +216,18 @@ impl AnyPolicy {
             AnyPolicy::Policy(policy) => policy,
             AnyPolicy::Hedged(hedged) => &hedged.0,
         }
+    }
+}
+
+impl From<Policy> for AnyPolicy {
+    fn from(policy: Policy) -> Self {
+        AnyPolicy::Policy(policy)
+    }
+}
+
+impl From<Hedged> for AnyPolicy {
+    fn from(policy: Hedged) -> Self {
+        AnyPolicy::Hedged(policy)
     }
 }
 
@@ -201,6 +257,8 @@ impl<'p> Origin<'p> for &'p AnyPolicy {
         self.either().name()
     }
 }
+
+impl<'p> MayBeSequential<'p> for &'p AnyPolicy {}
 
 impl AsRef<redial_core::Policy> for AnyPolicy {
     fn as_ref(&self) -> &redial_core::Policy {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::call_phase::AsyncTimer;
-use crate::classify::{Chain, Classify, ClassifyRule, IntoDirective, Until, When};
+use crate::classify::{Chain, Classify, ClassifyRule, IntoDirective, NeedsWhen, Until, When};
 use crate::driver::{CallDriver, CallTraits, Input, PollContext, Step, error_text};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -22,11 +22,14 @@ use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
 /// A call whose operation borrows a target mutably, made by [`Policy::retry_on`].
 ///
-/// It takes the same options as [`Retry`](crate::Retry). [`when`](BorrowingRetry::when) or
-/// [`classify`](BorrowingRetry::classify) comes last and is awaited, because the future of a borrowing
+/// It takes the same options as [`Retry`](crate::Retry). [`when`](RetryOn::when) or
+/// [`classify`](RetryOn::classify) comes last and is awaited, because the future of a borrowing
 /// closure cannot be named in a field.
+///
+/// `U` is the rule for values, in [`NeedsWhen`]. It is the first type because rustc shortens long types, and this
+/// part of the type of a call without `when` must stay visible.
 #[must_use = "a call does nothing until `when` or `classify` is awaited"]
-pub struct BorrowingRetry<'a, A, F, S = DefaultSleeper, R = Value, U = EveryValue, N = NoHook> {
+pub struct RetryOn<'a, U, A, F, S = DefaultSleeper, R = Value, N = NoHook> {
     policy: &'a Policy,
     target: &'a mut A,
     operation: F,
@@ -37,27 +40,27 @@ pub struct BorrowingRetry<'a, A, F, S = DefaultSleeper, R = Value, U = EveryValu
     output: PhantomData<fn() -> R>,
 }
 
-/// The rule for values of a call without [`BorrowingRetry::until`].
+/// The rule for values of a call without [`RetryOn::until`].
 #[derive(Clone, Copy, Debug)]
 pub struct EveryValue;
 
-/// The rule for values of a call with [`BorrowingRetry::until`].
+/// The rule for values of a call with [`RetryOn::until`].
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptedValue<H>(H);
 
-impl<A, F, S, R, U, N> fmt::Debug for BorrowingRetry<'_, A, F, S, R, U, N> {
+impl<A, F, S, R, U, N> fmt::Debug for RetryOn<'_, U, A, F, S, R, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BorrowingRetry").finish_non_exhaustive()
+        f.debug_struct("RetryOn").finish_non_exhaustive()
     }
 }
 
-impl<'a, A, F> BorrowingRetry<'a, A, F> {
+impl<'a, A, F> RetryOn<'a, NeedsWhen<EveryValue>, A, F> {
     pub(crate) const fn new(policy: &'a Policy, target: &'a mut A, operation: F) -> Self {
-        BorrowingRetry {
+        RetryOn {
             policy,
             target,
             operation,
-            accepts: EveryValue,
+            accepts: NeedsWhen(EveryValue),
             hook: NoHook,
             sleeper: DEFAULT_SLEEPER,
             options: None,
@@ -66,25 +69,24 @@ impl<'a, A, F> BorrowingRetry<'a, A, F> {
     }
 }
 
-impl<'a, A, F, S, R, U, N> BorrowingRetry<'a, A, F, S, R, U, N> {
+impl<'a, A, F, S, R, U, N> RetryOn<'a, U, A, F, S, R, N> {
     call_options!('a);
     call_log_option!('a);
-    retry_options!('a);
+    retry_options!('a, &'a Policy);
 
-    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::Sleeper), or a
+    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::time::Sleeper), or a
     /// function in [`sleep_fn`](crate::time::sleep_fn). [`Policy::sleeping_on`](crate::Policy::sleeping_on)
     /// names one for all calls of a policy.
-    pub fn sleeping_on<Z: Sleeper>(self, sleeper: Z) -> BorrowingRetry<'a, A, F, Z, R, U, N> {
-        let BorrowingRetry { policy, target, operation, accepts, hook, options, output, .. } = self;
-        BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, output }
+    pub fn sleeping_on<Z: Sleeper>(self, sleeper: Z) -> RetryOn<'a, U, A, F, Z, R, N> {
+        let RetryOn { policy, target, operation, accepts, hook, options, output, .. } = self;
+        RetryOn { policy, target, operation, accepts, hook, sleeper, options, output }
     }
 
     /// Returns the [`Report`](crate::Report) with the value: the number of attempts and the elapsed time.
-    pub fn with_report(self) -> BorrowingRetry<'a, A, F, S, WithReport, U, N> {
-        let BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, .. } =
-            self;
+    pub fn with_report(self) -> RetryOn<'a, U, A, F, S, WithReport, N> {
+        let RetryOn { policy, target, operation, accepts, hook, sleeper, options, .. } = self;
         let output = PhantomData;
-        BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, output }
+        RetryOn { policy, target, operation, accepts, hook, sleeper, options, output }
     }
 
     /// Calls `notify` each time that an error is retried, with the error and the delay before the next
@@ -108,7 +110,7 @@ impl<'a, A, F, S, R, U, N> BorrowingRetry<'a, A, F, S, R, U, N> {
     /// assert_eq!(job.ok(), Some(7));
     /// # }
     /// ```
-    pub fn notify<M, T, E>(self, notify: M) -> BorrowingRetry<'a, A, F, S, R, U, (N, Notify<M>)>
+    pub fn notify<M, T, E>(self, notify: M) -> RetryOn<'a, U, A, F, S, R, (N, Notify<M>)>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
         M: FnMut(&E, Duration),
@@ -133,7 +135,7 @@ impl<'a, A, F, S, R, U, N> BorrowingRetry<'a, A, F, S, R, U, N> {
     /// assert_eq!(error.report().history[1].error.as_deref(), Some("no job"));
     /// # }
     /// ```
-    pub fn record_errors<T, E>(self) -> BorrowingRetry<'a, A, F, S, R, U, (N, RecordErrors)>
+    pub fn record_errors<T, E>(self) -> RetryOn<'a, U, A, F, S, R, (N, RecordErrors)>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
         E: fmt::Display,
@@ -142,22 +144,20 @@ impl<'a, A, F, S, R, U, N> BorrowingRetry<'a, A, F, S, R, U, N> {
     }
 
     /// Replaces the rule for values, and returns the old one with the call.
-    fn with_rule<V>(self, accepts: V) -> (U, BorrowingRetry<'a, A, F, S, R, V, N>) {
-        let BorrowingRetry { policy, target, operation, hook, sleeper, options, output, .. } = self;
-        let call =
-            BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, output };
+    fn with_rule<V>(self, accepts: V) -> (U, RetryOn<'a, V, A, F, S, R, N>) {
+        let RetryOn { policy, target, operation, hook, sleeper, options, output, .. } = self;
+        let call = RetryOn { policy, target, operation, accepts, hook, sleeper, options, output };
         (self.accepts, call)
     }
 
-    fn with_hook<M>(self, added: M) -> BorrowingRetry<'a, A, F, S, R, U, (N, M)> {
-        let BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, output } =
-            self;
+    fn with_hook<M>(self, added: M) -> RetryOn<'a, U, A, F, S, R, (N, M)> {
+        let RetryOn { policy, target, operation, accepts, hook, sleeper, options, output } = self;
         let hook = (hook, added);
-        BorrowingRetry { policy, target, operation, accepts, hook, sleeper, options, output }
+        RetryOn { policy, target, operation, accepts, hook, sleeper, options, output }
     }
 }
 
-impl<'a, A, F, S, R, N> BorrowingRetry<'a, A, F, S, R, EveryValue, N> {
+impl<'a, A, F, S, R, N> RetryOn<'a, NeedsWhen<EveryValue>, A, F, S, R, N> {
     /// Waits for a value: a value that `accepts` rejects is retried. `when` follows it.
     ///
     /// ```
@@ -179,12 +179,15 @@ impl<'a, A, F, S, R, N> BorrowingRetry<'a, A, F, S, R, EveryValue, N> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn until<H, T, E>(self, accepts: H) -> BorrowingRetry<'a, A, F, S, R, AcceptedValue<H>, N>
+    pub fn until<H, T, E>(
+        self,
+        accepts: H,
+    ) -> RetryOn<'a, NeedsWhen<AcceptedValue<H>>, A, F, S, R, N>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
         H: FnMut(&T) -> bool,
     {
-        self.with_rule(AcceptedValue(accepts)).1
+        self.with_rule(NeedsWhen(AcceptedValue(accepts))).1
     }
 
     /// Runs the call. An error is retried only if `accepts` returns `true` or a
@@ -214,7 +217,7 @@ impl<'a, A, F, S, R, N> BorrowingRetry<'a, A, F, S, R, EveryValue, N> {
     /// The call failed; [`Error`] has the stop reason and the last error.
     ///
     /// # Cancel safety
-    /// As for [`when`](BorrowingRetry::when).
+    /// As for [`when`](RetryOn::when).
     pub async fn classify<T, E, J>(self, rules: J) -> Result<R::Output, Error<E, T>>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
@@ -227,7 +230,7 @@ impl<'a, A, F, S, R, N> BorrowingRetry<'a, A, F, S, R, EveryValue, N> {
     }
 }
 
-impl<A, F, S, R, H, N> BorrowingRetry<'_, A, F, S, R, AcceptedValue<H>, N> {
+impl<A, F, S, R, H, N> RetryOn<'_, NeedsWhen<AcceptedValue<H>>, A, F, S, R, N> {
     /// Runs the call until a value is accepted. An error is retried only if `accepts` returns `true` or a
     /// [`Failure`](crate::Failure) for it.
     ///
@@ -246,12 +249,12 @@ impl<A, F, S, R, H, N> BorrowingRetry<'_, A, F, S, R, AcceptedValue<H>, N> {
         R: Output<T>,
         N: ErrorHook<E>,
     {
-        let (until, call) = self.with_rule(EveryValue);
+        let (NeedsWhen(until), call) = self.with_rule(NeedsWhen(EveryValue));
         call.run(Until(until.0, When(accepts))).await
     }
 }
 
-impl<A, F, S, R, N> BorrowingRetry<'_, A, F, S, R, EveryValue, N> {
+impl<A, F, S, R, N> RetryOn<'_, NeedsWhen<EveryValue>, A, F, S, R, N> {
     // `V` and not `C::Kept`: a future whose type has a projection through `Classify<_, E>` is not `Send` in a
     // task if `E` has a lifetime.
     async fn run<T, E, V, C>(mut self, classify: C) -> Result<R::Output, Error<E, V>>

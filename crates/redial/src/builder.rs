@@ -225,8 +225,7 @@ impl<P> Builder<P> {
             panic!("{}", problem.text());
         }
         let handle = if self.has_no_budget() { Handle::None } else { self.throttle.handle() };
-        let has_default_throttle = self.is_default_throttle;
-        Policy { core, handle, has_default_throttle, strategy: None, name: self.policy_name() }
+        self.policy(core, handle)
     }
 
     /// Builds the policy at run time; `core` validates the rules.
@@ -241,8 +240,18 @@ impl<P> Builder<P> {
         if let Some(problem) = self.mistakes(&core).error() {
             return Err(problem);
         }
-        let (handle, has_default_throttle) = (self.handle(), self.is_default_throttle);
-        Ok(Policy { core, handle, has_default_throttle, strategy: None, name: self.policy_name() })
+        Ok(self.policy(core, self.handle()))
+    }
+
+    const fn policy(&self, core: redial_core::Policy, handle: Handle) -> Policy {
+        Policy {
+            core,
+            handle,
+            has_default_throttle: self.is_default_throttle,
+            strategy: None,
+            name: self.policy_name(),
+            shares_name: false,
+        }
     }
 
     const fn policy_name(&self) -> PolicyName {

@@ -42,7 +42,7 @@ use std::fmt;
 
 use redial_core::{Event, Ns};
 
-use crate::event_context::EventContext;
+pub use crate::event_context::EventContext;
 
 #[cfg(feature = "serde")]
 pub use json_lines::CallLogError;

@@ -3,12 +3,14 @@
 //! A classifier sees the whole `Result`, so waiting for a value ([`Retry::until`](crate::Retry::until))
 //! and retrying an error ([`Retry::when`](crate::Retry::when)) are the same mechanism.
 
-pub use redial_core::{Classification, Proof};
+pub use redial_core::{Classification, Hint, Proof};
 
 use std::fmt;
 use std::time::Duration;
 
 use redial_core::{Directive, Failure};
+
+use crate::error_hook::Hooked;
 
 /// The return types of a `when` closure: `bool`, [`Failure`], `Option<Failure>` or [`Directive`].
 #[diagnostic::on_unimplemented(
@@ -134,12 +136,49 @@ pub trait Classify<T, E> {
     }
 }
 
-/// The classifier of a call without `.when(..)`. It works for errors that implement [`Transient`]; for
-/// all others, the name of this type in the compile error states the fix.
+/// The classifier of a call without `.when(..)`, around its rule for values and its hooks. It works for errors
+/// that implement [`Transient`]; for all others, the name of this type in the compile error states what is
+/// missing. It is short, and the outermost type of a classifier, because rustc shortens long types from the inside.
 #[derive(Clone, Copy, Debug)]
-pub struct CallWhenToSayWhichErrorsAreRetried;
+pub struct NeedsWhen<C = ByTransient>(pub(crate) C);
 
-impl<T, E: Transient> Classify<T, E> for CallWhenToSayWhichErrorsAreRetried {
+impl NeedsWhen {
+    pub(crate) const NEW: Self = NeedsWhen(ByTransient);
+}
+
+impl<T, E, C: Classify<T, E>> Classify<T, E> for NeedsWhen<C> {
+    type Kept = C::Kept;
+    const ACCEPTS_VALUES: bool = C::ACCEPTS_VALUES;
+    const NOTIFIES: bool = C::NOTIFIES;
+    const RELEASES: bool = C::RELEASES;
+    const RECORDS_ERRORS: bool = C::RECORDS_ERRORS;
+
+    fn directive(&mut self, result: &Result<T, E>) -> Directive {
+        self.0.directive(result)
+    }
+
+    fn keep(result: Result<T, E>) -> Option<Last<E, C::Kept>> {
+        C::keep(result)
+    }
+
+    fn notify(&mut self, error: &E, delay: Duration) {
+        self.0.notify(error, delay);
+    }
+
+    fn release(&mut self, result: &mut Result<T, E>) {
+        self.0.release(result);
+    }
+
+    fn error_text(error: &E) -> Option<&dyn fmt::Display> {
+        C::error_text(error)
+    }
+}
+
+/// Classifies errors by [`Transient`]; every value is a success.
+#[derive(Clone, Copy, Debug)]
+pub struct ByTransient;
+
+impl<T, E: Transient> Classify<T, E> for ByTransient {
     type Kept = NoValue;
     const ACCEPTS_VALUES: bool = true;
     const RECORDS_ERRORS: bool = false;
@@ -313,7 +352,22 @@ pub trait AddUntil {
 )]
 pub trait AddClassify: AddWhen {}
 
-impl AddWhen for CallWhenToSayWhichErrorsAreRetried {
+/// A classifier to which a hook for errors can be added.
+pub trait AddHook {
+    /// The classifier with this hook.
+    type Added<H>;
+    /// Adds the hook.
+    fn add<H>(self, hook: H) -> Self::Added<H>;
+}
+
+impl<C: AddWhen> AddWhen for NeedsWhen<C> {
+    type Added<W> = C::Added<W>;
+    fn add<W>(self, rule: W) -> Self::Added<W> {
+        self.0.add(rule)
+    }
+}
+
+impl AddWhen for ByTransient {
     type Added<W> = W;
     fn add<W>(self, rule: W) -> W {
         rule
@@ -327,7 +381,14 @@ impl<F, C: AddWhen> AddWhen for Until<F, C> {
     }
 }
 
-impl AddUntil for CallWhenToSayWhichErrorsAreRetried {
+impl<C: AddUntil> AddUntil for NeedsWhen<C> {
+    type Added<F> = NeedsWhen<C::Added<F>>;
+    fn add<F>(self, accepts: F) -> Self::Added<F> {
+        NeedsWhen(self.0.add(accepts))
+    }
+}
+
+impl AddUntil for ByTransient {
     type Added<F> = Until<F, Self>;
     fn add<F>(self, accepts: F) -> Self::Added<F> {
         Until(accepts, self)
@@ -341,4 +402,27 @@ impl<G> AddUntil for When<G> {
     }
 }
 
-impl AddClassify for CallWhenToSayWhichErrorsAreRetried {}
+impl<C: AddClassify> AddClassify for NeedsWhen<C> {}
+
+impl AddClassify for ByTransient {}
+
+impl<C> AddHook for NeedsWhen<C> {
+    type Added<H> = NeedsWhen<Hooked<C, H>>;
+    fn add<H>(self, hook: H) -> Self::Added<H> {
+        NeedsWhen(Hooked(self.0, hook))
+    }
+}
+
+/// Classifiers that state already which errors are retried: the hook is around them.
+macro_rules! add_hook {
+    ($($name:ident<$($parameter:ident),*>),*) => {
+        $(impl<$($parameter),*> AddHook for $name<$($parameter),*> {
+            type Added<H> = Hooked<Self, H>;
+            fn add<H>(self, hook: H) -> Self::Added<H> {
+                Hooked(self, hook)
+            }
+        })*
+    };
+}
+
+add_hook!(When<F>, Until<F, C>, Chain<R>, Hooked<C, N>);

@@ -353,7 +353,7 @@ impl PolicyConfig {
             Some(name) => PolicyName::shared(name.as_str().into()),
             None => PolicyName::UNNAMED,
         };
-        Ok(Policy { core, handle, has_default_throttle, strategy: None, name })
+        Ok(Policy { core, handle, has_default_throttle, strategy: None, name, shares_name: false })
     }
 }
 

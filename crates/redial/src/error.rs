@@ -39,20 +39,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// The text begins with the operation's error, so `source` is what that error has as its source: a printer of
 /// the whole chain, such as `{:#}` of `anyhow`, prints every cause once. The operation's error itself is
-/// [`Error::last`]. In a chain of errors, look for `redial::Error<E>`:
-///
-/// ```
-/// use std::io;
-///
-/// fn run() -> Result<u32, Box<dyn std::error::Error>> {
-///     let connect = || Err(io::Error::from(io::ErrorKind::ConnectionRefused));
-///     Ok(redial::retry(connect).when(|_| false).call()?)
-/// }
-///
-/// let error = run().unwrap_err();
-/// let last = error.downcast_ref::<redial::Error<io::Error>>().and_then(|error| error.last());
-/// assert_eq!(last.unwrap().kind(), io::ErrorKind::ConnectionRefused);
-/// ```
+/// [`Error::last`]. In a chain of errors, [`find_error`] finds it.
 ///
 /// If a strategy failed the call ([`Decision::Fail`](crate::strategy::Decision::Fail)), the text begins with the
 /// strategy's error, and the operation's error is the source.
@@ -207,7 +194,7 @@ impl<E, V> Error<E, V> {
     ///
     /// let error = run().unwrap_err();
     /// assert!(error.to_string().starts_with("connection refused (1 attempt in "));
-    /// let last = error.downcast_ref::<redial::Error<redial::AnyError>>().unwrap().last().unwrap();
+    /// let last = error.downcast_ref::<redial::Error<redial::parts::AnyError>>().unwrap().last().unwrap();
     /// assert_eq!(last.to_string(), "connection refused");
     /// ```
     #[must_use]
@@ -279,6 +266,51 @@ impl<E: std::error::Error + 'static, V> std::error::Error for Error<E, V> {
             _ => None,
         }
     }
+}
+
+/// Finds the `E` in a chain of errors: an error of the chain, or the last error of a call in it. A handler that looks
+/// for a cause of its own type uses it in place of `downcast_ref`.
+///
+/// ```
+/// use std::io;
+///
+/// fn run() -> Result<u32, Box<dyn std::error::Error>> {
+///     let connect = || Err(io::Error::from(io::ErrorKind::ConnectionRefused));
+///     Ok(redial::retry(connect).when(|_| false).call()?)
+/// }
+///
+/// let error = run().unwrap_err();
+/// let refused = redial::find_error::<io::Error>(&*error);
+/// assert_eq!(refused.unwrap().kind(), io::ErrorKind::ConnectionRefused);
+/// ```
+///
+/// The error of a call with [`until`](crate::Retry::until) or [`classify`](crate::Retry::classify) has the type of the
+/// value, which is not known here: return it with [`.map_value(|_| ())`](Error::map_value). Errors inside an
+/// `anyhow::Error` that the operation returned are not found.
+#[must_use]
+pub fn find_error<'a, E>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a E>
+where
+    E: std::error::Error + 'static,
+{
+    fn last<'a, E: 'static, V: 'static>(
+        error: &'a (dyn std::error::Error + 'static),
+    ) -> Option<&'a E>
+    where
+        Error<E, V>: std::error::Error,
+    {
+        error.downcast_ref::<Error<E, V>>()?.last()
+    }
+    fn in_any<'a, E: std::error::Error + 'static>(error: Option<&'a AnyError>) -> Option<&'a E> {
+        error?.downcast_ref()
+    }
+    std::iter::successors(Some(error), |error| error.source()).find_map(|error| {
+        error
+            .downcast_ref()
+            .or_else(|| last::<E, NoValue>(error))
+            .or_else(|| last::<E, ()>(error))
+            .or_else(|| in_any(last::<AnyError, NoValue>(error)))
+            .or_else(|| in_any(last::<AnyError, ()>(error)))
+    })
 }
 
 /// Errors are equal if their last outcomes and reports are; the error of a strategy counts by its text. The report

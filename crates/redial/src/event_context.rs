@@ -9,7 +9,7 @@ use crate::policy_name::PolicyName;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct EventContext<'a> {
-    /// The time, in nanoseconds of the clock of the call ([`Sleeper::now`](crate::Sleeper::now)). Its origin
+    /// The time, in nanoseconds of the clock of the call ([`Sleeper::now`](crate::time::Sleeper::now)). Its origin
     /// is arbitrary: subtract the time of the first event, which is
     /// [`Event::CallStarted`](crate::Event::CallStarted), for the time since the call started.
     pub at: Ns,

@@ -8,7 +8,8 @@
 //! ```
 //! use std::sync::Arc;
 //! use redial::external::{ExternalCall, Next};
-//! use redial::{Directive, Failure, Policy, Sleeper, StopReason, Tokio, ms};
+//! use redial::time::{Sleeper, Tokio};
+//! use redial::{Directive, Failure, Policy, StopReason, ms};
 //!
 //! let policy = Arc::new(Policy::constant(ms(20)).attempts(2).build());
 //! // The other library is about to start its first attempt.
@@ -122,7 +123,7 @@ impl ExternalCallBuilder {
     }
 
     /// Starts the call: the other library starts its first attempt. `now` is the time of the clock that the
-    /// policy's other calls use, by default [`Tokio.now()`](crate::Sleeper::now).
+    /// policy's other calls use, by default [`Tokio.now()`](crate::time::Sleeper::now).
     pub fn start(self, now: Ns) -> ExternalCall {
         let ExternalCallBuilder { policy, options, not_replayable } = self;
         if options.is_none() && !policy.needs_machine() && !crate::is_observed() {

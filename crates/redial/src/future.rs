@@ -105,8 +105,8 @@ pub trait Hedges<A>: Sized {
     /// No attempt beside the first.
     const NONE: Self;
 
-    /// The place of the attempt in this slot; `first` is that of slot 0.
-    fn place<'a>(
+    /// The attempt in this slot; `first` is that of slot 0.
+    fn slot_mut<'a>(
         &'a mut self,
         slot: usize,
         first: Pin<&'a mut Option<A>>,
@@ -120,7 +120,7 @@ pub struct NoHedges;
 impl<A> Hedges<A> for NoHedges {
     const NONE: Self = NoHedges;
 
-    fn place<'a>(
+    fn slot_mut<'a>(
         &'a mut self,
         _slot: usize,
         first: Pin<&'a mut Option<A>>,
@@ -149,7 +149,7 @@ impl<A> fmt::Debug for HedgeList<A> {
 impl<A> Hedges<A> for HedgeList<A> {
     const NONE: Self = HedgeList(None);
 
-    fn place<'a>(
+    fn slot_mut<'a>(
         &'a mut self,
         slot: usize,
         first: Pin<&'a mut Option<A>>,
@@ -159,7 +159,7 @@ impl<A> Hedges<A> for HedgeList<A> {
         }
         let new = || Box::pin(Hedge { attempt: None, next: HedgeList::NONE });
         let hedge = self.0.get_or_insert_with(new).as_mut().project();
-        hedge.next.place(slot - 1, hedge.attempt)
+        hedge.next.slot_mut(slot - 1, hedge.attempt)
     }
 }
 
@@ -304,7 +304,7 @@ where
                 Step::Start(slot) | Step::StartAndPoll(slot) => {
                     let attempt = self.operation.start(poll.attempt);
                     poll.traits.replayable = self.operation.is_replayable();
-                    self.hedges.place(slot, first.as_mut()).set(Some(attempt));
+                    self.hedges.slot_mut(slot, first.as_mut()).set(Some(attempt));
                     if let Step::Start(_) = step {
                         input = Input::Started;
                         continue;
@@ -312,7 +312,7 @@ where
                     slot
                 }
                 Step::Cancel(slot) => {
-                    self.hedges.place(slot, first.as_mut()).set(None);
+                    self.hedges.slot_mut(slot, first.as_mut()).set(None);
                     input = Input::Cancelled;
                     continue;
                 }
@@ -324,17 +324,17 @@ where
                     return Poll::Ready(finish::<T, E, C, R>(last, stop_reason, details));
                 }
             };
-            let mut place = self.hedges.place(slot, first.as_mut());
-            input = match place.as_mut().as_pin_mut().map(|attempt| attempt.poll(poll.cx)) {
+            let mut attempt = self.hedges.slot_mut(slot, first.as_mut());
+            input = match attempt.as_mut().as_pin_mut().map(|attempt| attempt.poll(poll.cx)) {
                 Some(Poll::Ready(Ok(value)))
                     if C::ACCEPTS_VALUES && !R::REPORTS && end.0.is_plain() =>
                 {
-                    place.set(None);
+                    attempt.set(None);
                     origin.succeeded();
                     return Poll::Ready(Ok(R::output(value, no_report)));
                 }
                 Some(Poll::Ready(result)) => {
-                    place.set(None);
+                    attempt.set(None);
                     let directive = self.classify.directive(&result);
                     self.last = Some(result);
                     Input::Outcome(slot, directive)

@@ -139,7 +139,8 @@ impl<K> KeyedBudgets<K> {
     ///
     /// ```
     /// use redial::throttle::{KeyedBudgets, RetryBudget};
-    /// use redial::{Policy, Sleeper, Tokio, ms};
+    /// use redial::time::{Sleeper, Tokio};
+    /// use redial::{Policy, ms};
     ///
     /// static CALL: Policy = Policy::constant(ms(1)).attempts(3).build();
     /// static TENANTS: KeyedBudgets<String> = KeyedBudgets::like(100, RetryBudget::new(5.0, 0.1));

@@ -131,6 +131,7 @@
 //! | log each retried error | [`Retry::notify`] |
 //! | have error texts in `tracing` events, reports, hooks and the call log | [`Retry::record_errors`] |
 //! | see every event of a call | [`Retry::on_event`] |
+//! | find your error in a chain of errors | [`find_error`] |
 //! | know what a call did | [`Error::report`], [`Retry::with_report`], [`Retry::history`] |
 //! | change name, attempts, deadline, attempt timeout or throttle for one call | [`Retry::name`], [`Retry::attempts`], [`Retry::deadline`], [`Retry::attempt_timeout`], [`Retry::throttle`], [`Retry::with_budget`] |
 //! | share a retry budget | [`Throttle::budget`] |
@@ -189,14 +190,14 @@
 //!
 //! | the compiler reports | cause and fix |
 //! | --- | --- |
-//! | `Retry<'_, CallWhenToSayWhichErrorsAreRetried, ..>` or, after `.until(..)` in a terminal of 80 columns, `Retry<'_, ..., ..., ..., ...>` is not a future | no classification: add `.when(..)` |
-//! | `Retry<'_, Hooked<..., ...>, ..., ..., ...>` is not a future | the same after `.notify(..)` or `.record_errors()`: add `.when(..)` |
+//! | `Retry<'_, NeedsWhen, ..>` or `RetryOn<'_, NeedsWhen<...>, ..>` is not a future | no classification: add `.when(..)`, in `retry_on` as the last call |
 //! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: use `.call()`, or make it `async` |
 //! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: use `.await` |
 //! | a blocking call waits in its thread | the call would ignore its sleeper: remove `.sleeping_on(..)` |
 //! | the call is classified already | a second `.when(..)`, or one after `.classify(..)`: combine them into one rule |
 //! | expected `Policy`, found `Builder<Policy>` | end the builder with `.build()`, or with `.try_build()?` for values known at run time |
 //! | expected `Policy`, found `Hedged` | hedged policies have their own type |
+//! | a hedged call runs its operation more than once; a hedged call has no strategy | `not_idempotent`, `retry_timeouts` and `strategy` are options of retries: use a [`Policy`] |
 //! | expected a closure that implements `FnMut`, found one that only implements `FnOnce` | the closure moves a captured value into the first attempt: clone it inside the closure, before the `async move` block |
 //! | async closure does not implement `FnMut` because it captures state | an attempt borrows a value that the closure changes: pass it with [`Policy::retry_on`] |
 //! | captured variable cannot escape `FnMut` closure body | an attempt borrows from the closure mutably, as in `P.retry(\|\| self.query(sql))`: use [`Policy::retry_on`] or [`Policy::retry_with_context`] |
@@ -217,7 +218,6 @@
 //! | cannot call non-const function in statics | the policy has values that are known at run time: a `LazyLock<Policy>`, or a field that is built once with `.try_build()?` |
 //! | cannot borrow as mutable more than once at a time, at `when` or `notify` | the operation and this closure change the same variable: make it a `Cell`, a `RefCell` or an atomic |
 //! | temporary value dropped while borrowed, in `spawn` or `select!` | the policy is a `const`: make it a `static`, or a `LazyLock<Policy>` for run-time values |
-//! | `BorrowingRetry<..>` is not a future | `retry_on` without classification: end it with `.when(..)` |
 //! | no method `notify` found for opaque type `impl Future` | in `retry_on`, options come before `.when(..)` |
 //! | type annotations needed, at `\|conn\|` in `retry_on` | the closure is not `async`: write `async \|conn\| ..` |
 //! | no method `retry` for a closure; `&Policy` is not an iterator | that is backon's order: here the policy comes first, `POLICY.retry(operation)` |
@@ -228,7 +228,7 @@
 //! | the trait `Sleeper` is not implemented for a closure or function | wrap it: [`time::sleep_fn`] |
 //! | no method `call` for `Retry<'_, Chain<{closure}>, ..>`, or it is not a future | the closure of `classify` needs its types: `\|result: &Result<T, E>\| ..` |
 //! | type annotations needed for `&_`, at `when` | the operation does not fix its error type: write `Ok::<_, MyError>(..)`. In a tower layer, annotate the closure: `\|error: &MyError\| ..` |
-//! | the method `oneshot`, `ready` or `call` exists for `RetryService<..>`, but its trait bounds were not satisfied | if the types have `CallWhenToSayWhichErrorsAreRetried`: a tower layer without `.when(..)`. If not: the request is not `Clone`, so add `.clone_request(..)`, or a closure of the layer takes another type than the service's error or response |
+//! | the method `oneshot`, `ready` or `call` exists for `RetryService<..>`, but its trait bounds were not satisfied | if the types have `NeedsWhen`: a tower layer without `.when(..)`. If not: the request is not `Clone`, so add `.clone_request(..)`, or a closure of the layer takes another type than the service's error or response |
 //! | `..: Clone` is not satisfied, required for `RetryLayer<..>` to implement `Layer<..>` | a retry runs on a clone of the service: derive `Clone`, or put a `.buffer(..)` between the layer and the service |
 //! | type mismatch in closure arguments, at `when` or `notify` | the closure takes `&E`, the error that the operation returns; `notify` also takes the `Duration` |
 //! | `E` doesn't implement `std::fmt::Display`, at `record_errors` | the text of the error is recorded: implement `Display`, or use [`Retry::notify`] |
@@ -304,7 +304,7 @@ mod policy;
 mod policy_name;
 mod policy_ref;
 pub mod presets;
-mod report;
+pub mod report;
 mod retry;
 mod sleeper;
 mod sleeping_on;
@@ -321,19 +321,13 @@ pub use attempt::Attempt;
 pub use builder::Builder;
 pub use call_log::CallLog;
 pub use classify::{Last, Transient};
-pub use error::{AnyError, BoxError, Error};
-pub use event_context::EventContext;
+pub use error::{BoxError, Error, find_error};
 pub use policy::{Hedged, Policy};
-pub use policy_name::PolicyName;
 pub use redial_core::{
-    Directive, Event, Failure, FailureKind, Hint, Jitter, PolicyError, Reason, Stage, StopReason,
-    ms, s,
+    Directive, Event, Failure, FailureKind, Jitter, PolicyError, Reason, Stage, StopReason, ms, s,
 };
-pub use report::{AttemptEnd, AttemptRecord, Report};
+pub use report::Report;
 pub use retry::{Retry, retry, retry_with};
-pub use sleeper::Sleeper;
-#[cfg(feature = "tokio")]
-pub use sleeper::Tokio;
 pub use throttle::Throttle;
 
 /// The rules of a policy as plain data, for [`Policy::from_rules`].
@@ -368,16 +362,17 @@ pub mod parts {
     pub use crate::attempt::{
         Answer, Async, Blocking, ContextAttempt, Operation, WithAttempt, WithContext,
     };
-    pub use crate::borrowing::{AcceptedValue, BorrowingRetry, EveryValue};
+    pub use crate::borrowing::{AcceptedValue, EveryValue, RetryOn};
     pub use crate::classify::{
-        CallWhenToSayWhichErrorsAreRetried, Chain, IntoDirective, Or, Until, When,
+        AddHook, ByTransient, Chain, IntoDirective, NeedsWhen, Or, Until, When,
     };
     pub use crate::delays::Delays;
     pub use crate::draws::draw;
+    pub use crate::error::AnyError;
     pub use crate::error_hook::{ErrorHook, Hooked, NoHook, Notify, RecordErrors};
     pub use crate::future::{HedgeList, Hedges, NoHedges, Output, Retrying, Value, WithReport};
     pub use crate::owned_policy::{OwnedHedged, OwnedPolicy};
-    pub use crate::policy::{Origin, OriginKind, Sequential, Site};
+    pub use crate::policy::{MayBeSequential, Origin, OriginKind, Sequential, Site};
     pub use crate::sleeper::UnsetSleeper;
 }
 
@@ -389,10 +384,14 @@ pub fn is_observed() -> bool {
     trace::is_enabled() || metrics::is_enabled()
 }
 
-/// Compiles and runs the README's example with the documentation tests.
+/// Compiles and runs the examples of both READMEs with the documentation tests.
 #[cfg(all(doctest, feature = "tokio"))]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod readmes {
+    #[doc = include_str!("../../../README.md")]
+    struct OfTheProject;
+    #[doc = include_str!("../README.md")]
+    struct OfTheCrate;
+}
 
 /// Compiles and runs the code of the cookbook and of the guides for users of other libraries.
 #[cfg(all(doctest, feature = "tokio", feature = "serde", feature = "tower"))]
@@ -405,4 +404,25 @@ mod documents {
     struct MovingFromTokioRetry;
     #[doc = include_str!("../../../docs/moving/tower-retry.md")]
     struct MovingFromTowerRetry;
+}
+
+#[cfg(test)]
+mod tests {
+    /// What most users type, and no more: the rest has a module.
+    const NAMES_MAX: usize = 30;
+
+    #[test]
+    fn root_has_few_names_besides_modules() {
+        let exports = include_str!("lib.rs").split("\npub use ").skip(1);
+        let names: Vec<&str> = exports
+            .flat_map(|export| {
+                let path = export.split(';').next().expect("a path");
+                let names = path.rsplit("::").next().expect("a name");
+                names.trim_matches(['{', '}', '\n']).split(',').map(str::trim)
+            })
+            .filter(|name| !name.is_empty())
+            .collect();
+        assert!(names.contains(&"Policy") && names.contains(&"ms"), "{names:?}");
+        assert!(names.len() <= NAMES_MAX, "{} names: {names:?}", names.len());
+    }
 }

@@ -42,6 +42,9 @@
 //! - **There are too many series.** Each name of a policy is a label: name policies after what they call
 //!   ([`Builder::name`](crate::Builder::name)), not after a tenant or a request.
 //! - **The label is a file and a line.** The policy has no name.
+//! - **The budget of an idle policy stays empty.** The gauge is set when a call ends. Set one of your own from
+//!   [`Policy::tokens_at`](crate::Policy::tokens_at).
+//! - **The budget has no gauge.** It is that of a call or a key: [`Metric`] says how to export it.
 //! - **`metrics-exporter-prometheus` exports summaries.** It needs buckets: [`Metric::buckets`].
 //!
 //! gRPC calls of `redial-grpc` have their own metrics.

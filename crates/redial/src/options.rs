@@ -216,7 +216,7 @@ macro_rules! call_options {
 
         /// Calls `hook` for every event of the call, with its time, the name of the policy and, after
         /// [`record_errors`](crate::Retry::record_errors), the text of the last error
-        /// ([`EventContext`](crate::EventContext)). Several hooks are called in the order in which they were
+        /// ([`EventContext`](crate::call_log::EventContext)). Several hooks are called in the order in which they were
         /// added.
         ///
         /// ```
@@ -253,7 +253,8 @@ macro_rules! call_options {
         /// Keeps the times and the outcome of each attempt for the report.
         ///
         /// ```
-        /// use redial::{Failure, Policy, AttemptEnd};
+        /// use redial::report::AttemptEnd;
+        /// use redial::{Failure, Policy};
         ///
         /// static AGAIN: Policy = Policy::immediate().attempts(3).build();
         ///
@@ -293,19 +294,23 @@ macro_rules! call_log_option {
     };
 }
 
-/// The options of a call that retries; a hedged call has only [`call_options`].
+/// The options of a call that retries; a hedged call has only [`call_options`]. `$origin` is the source of its rules.
 macro_rules! retry_options {
-    ($p:lifetime) => {
+    ($p:lifetime, $origin:ty) => {
         /// Lets this [strategy](crate::strategy) decide about each failure of this call.
         ///
         /// Hedged calls have no strategy: hedges start before there is a failure.
-        pub fn strategy(mut self, strategy: impl crate::strategy::Strategy + $p) -> Self {
+        pub fn strategy(mut self, strategy: impl crate::strategy::Strategy + $p) -> Self
+        where
+            $origin: crate::policy::Sequential<$p>,
+        {
             self.options().strategy = Some(std::sync::Arc::new(strategy));
             self
         }
 
         /// Declares that the operation is not idempotent. A failed attempt is retried only if it provably
-        /// did not run on the server ([`Failure::proves_not_run`](crate::Failure::proves_not_run)).
+        /// did not run on the server ([`Failure::proves_not_run`](crate::Failure::proves_not_run)). A call of an
+        /// [`AnyPolicy`](crate::AnyPolicy) that hedges has one attempt.
         ///
         /// ```
         /// use redial::{Failure, Policy, Stage, StopReason};
@@ -322,7 +327,10 @@ macro_rules! retry_options {
         ///     .unwrap_err();
         /// assert_eq!((error.stop_reason(), error.attempts()), (StopReason::NotIdempotent, 2));
         /// ```
-        pub fn not_idempotent(mut self) -> Self {
+        pub fn not_idempotent(mut self) -> Self
+        where
+            $origin: crate::policy::MayBeSequential<$p>,
+        {
             self.options().not_idempotent = true;
             self
         }
@@ -344,7 +352,10 @@ macro_rules! retry_options {
         /// assert_eq!(error.attempts(), 2);
         /// # }
         /// ```
-        pub fn retry_timeouts(mut self) -> Self {
+        pub fn retry_timeouts(mut self) -> Self
+        where
+            $origin: crate::policy::MayBeSequential<$p>,
+        {
             self.options().overrides.retry_timeouts = true;
             self
         }

@@ -6,7 +6,7 @@ use redial_core::throttle::{Bucket, RetryBudget};
 use redial_core::{Cost, NEVER, Ns, Withdrawal};
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
-use crate::classify::CallWhenToSayWhichErrorsAreRetried;
+use crate::classify::NeedsWhen;
 use crate::future::{HedgeList, NoHedges};
 use crate::policy::sealed::Sealed;
 use crate::policy::{Hedged, Origin, OriginKind, Policy, Sequential};
@@ -99,10 +99,7 @@ macro_rules! owned {
             }
 
             /// Retries or hedges the operation, which returns a future of a `Result`.
-            pub fn retry<O>(
-                &self,
-                operation: O,
-            ) -> Retry<'static, CallWhenToSayWhichErrorsAreRetried, $name, O, Async>
+            pub fn retry<O>(&self, operation: O) -> Retry<'static, NeedsWhen, $name, O, Async>
             where
                 O: Operation,
                 O::Answer: Answer<Async>,
@@ -114,7 +111,7 @@ macro_rules! owned {
             pub fn retry_with<F, R>(
                 &self,
                 operation: F,
-            ) -> Retry<'static, CallWhenToSayWhichErrorsAreRetried, $name, WithAttempt<F>, Async>
+            ) -> Retry<'static, NeedsWhen, $name, WithAttempt<F>, Async>
             where
                 F: FnMut(Attempt) -> R,
                 R: Answer<Async>,

@@ -11,9 +11,9 @@ use redial_core::{
 };
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt, WithContext};
-use crate::borrowing::BorrowingRetry;
+use crate::borrowing::{EveryValue, RetryOn};
 use crate::builder::Builder;
-use crate::classify::CallWhenToSayWhichErrorsAreRetried;
+use crate::classify::NeedsWhen;
 use crate::delays::Delays;
 use crate::future::{HedgeList, Hedges, NoHedges};
 use crate::mistakes::Mistakes;
@@ -48,6 +48,10 @@ pub struct Policy {
     pub(crate) has_default_throttle: bool,
     pub(crate) strategy: Option<Arc<dyn Strategy>>,
     pub(crate) name: PolicyName,
+    /// Whether the throttle was replaced under the same name: one name then has several throttles. Only metrics
+    /// read it.
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
+    pub(crate) shares_name: bool,
 }
 
 /// The source of a call's rules and throttle: a [`Policy`], a [`Hedged`] policy, or the call site of
@@ -87,7 +91,22 @@ pub trait Origin<'p>: Clone + OriginKind {
 }
 
 /// An [`Origin`] that retries and does not hedge.
+#[diagnostic::on_unimplemented(
+    message = "a hedged call has no strategy: hedges start before there is a failure",
+    label = "this call may hedge",
+    note = "retry it with a `Policy`; of an `AnyPolicy`, match `AnyPolicy::Policy`"
+)]
 pub trait Sequential<'p>: Origin<'p> {}
+
+/// An [`Origin`] that retries, or that may hedge and is not known to: all but a [`Hedged`] policy.
+#[diagnostic::on_unimplemented(
+    message = "a hedged call runs its operation more than once, so it is always idempotent",
+    label = "this call hedges",
+    note = "retry it with a `Policy`"
+)]
+pub trait MayBeSequential<'p>: Origin<'p> {}
+
+impl<'p, G: Sequential<'p>> MayBeSequential<'p> for G {}
 
 pub(crate) mod sealed {
     pub trait Sealed {}
@@ -308,13 +327,14 @@ impl Policy {
 
     /// Replaces the throttle with one that is shared at run time.
     #[must_use]
-    pub fn sharing(mut self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
-        (self.handle, self.has_default_throttle) = (Handle::Shared(bucket), false);
-        self
+    pub fn sharing(&self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
+        let handle = Handle::Shared(bucket);
+        Policy { handle, has_default_throttle: false, ..self.clone() }
     }
 
     /// Replaces the throttle with a retry budget that is shared at run time, such as the budget of a host
-    /// or a tenant ([`KeyedBudgets`](crate::throttle::KeyedBudgets)).
+    /// or a tenant ([`KeyedBudgets`](crate::throttle::KeyedBudgets)). The new policy has the name of this one, so
+    /// the metrics have no gauge of its budget until [`with_name`](Policy::with_name) gives it a name of its own.
     ///
     /// ```
     /// use redial::throttle::RetryBudget;
@@ -329,7 +349,8 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn with_budget(&self, budget: Arc<RetryBudget>) -> Self {
-        Policy { handle: Handle::Own(budget), has_default_throttle: false, ..self.clone() }
+        let handle = Handle::Own(budget);
+        Policy { handle, has_default_throttle: false, shares_name: true, ..self.clone() }
     }
 
     /// Replaces the name, for names that are known at run time.
@@ -339,13 +360,12 @@ impl Policy {
     ///
     /// static FETCH: Policy = Policy::exponential(ms(100)).build();
     ///
-    /// let policy = FETCH.clone().with_name(format!("fetch from {}", "eu-west"));
+    /// let policy = FETCH.with_name(format!("fetch from {}", "eu-west"));
     /// assert_eq!(policy.name().to_string(), "fetch from eu-west");
     /// ```
     #[must_use]
-    pub fn with_name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.name = PolicyName::shared(name.into());
-        self
+    pub fn with_name(&self, name: impl Into<Arc<str>>) -> Self {
+        Policy { name: PolicyName::shared(name.into()), shares_name: false, ..self.clone() }
     }
 
     /// Changes the rules. Strategy and name stay, and so does the throttle; but a policy that becomes one that
@@ -444,10 +464,9 @@ impl Policy {
     ///
     /// # Errors
     /// The rules cannot be combined with a strategy.
-    pub fn with_strategy(mut self, strategy: impl Strategy + 'static) -> Result<Self, PolicyError> {
-        self.core = self.core.changed(|rules| rules.uses_strategy = true)?;
-        self.strategy = Some(Arc::new(strategy));
-        Ok(self)
+    pub fn with_strategy(&self, strategy: impl Strategy + 'static) -> Result<Self, PolicyError> {
+        let core = self.core.clone().changed(|rules| rules.uses_strategy = true)?;
+        Ok(Policy { core, strategy: Some(Arc::new(strategy)), ..self.clone() })
     }
 
     /// The name of a call with this throttle: that of the policy, or the place of a call with the default
@@ -496,21 +515,41 @@ impl Policy {
     }
 
     /// The tokens left in the throttle; `None` without a throttle. `now` is the time of the clock that the
-    /// calls use ([`Sleeper::now`](crate::Sleeper::now), by default `Tokio.now()`), for a bucket that refills over
+    /// calls use ([`Sleeper::now`](crate::time::Sleeper::now), by default `Tokio.now()`), for a bucket that refills over
     /// time. A retry budget does not use it, because it counts its refill when a retry asks:
-    /// [`RetryBudget::tokens_at`] includes the refill until now.
+    /// [`tokens_at`](Policy::tokens_at) includes the refill until now.
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.handle.tokens(now)
     }
 
+    /// The tokens left in the throttle, with the refill of a retry budget until `now`; `None` without a throttle.
+    /// For a gauge of your own, which can be set while no call ends (the module `metrics` sets its gauge at the
+    /// end of each call). `now` is the time of the clock that the calls use, by default `Tokio.now()`.
+    ///
+    /// ```
+    /// use redial::throttle::RetryBudget;
+    /// use redial::{Policy, Throttle, s, time::ns};
+    ///
+    /// static BUDGET: RetryBudget = RetryBudget::new(2.0, 0.1).per_second(1.0);
+    /// static FETCH: Policy = Policy::immediate().throttle(Throttle::budget(&BUDGET)).build();
+    ///
+    /// # let start = redial::testing::Clock.now();
+    /// # use redial::time::Sleeper;
+    /// let call = FETCH.retry(async || Err::<(), _>("busy")).when(|_| true).sleeping_on(redial::testing::Clock);
+    /// redial::testing::block_on(call.into_future()).unwrap_err();
+    /// assert_eq!(FETCH.tokens(start + ns(s(1))), Some(0.0));
+    /// assert_eq!(FETCH.tokens_at(start + ns(s(1))), Some(1.0));
+    /// ```
+    #[must_use]
+    pub fn tokens_at(&self, now: Ns) -> Option<f64> {
+        self.handle.tokens_at(now)
+    }
+
     /// Retries the operation: a closure that returns a `Result`, or a future of one.
     ///
     /// The closure is called when the first attempt starts, not before.
-    pub const fn retry<O, K>(
-        &self,
-        operation: O,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Policy, O, K>
+    pub const fn retry<O, K>(&self, operation: O) -> Retry<'_, NeedsWhen, &Policy, O, K>
     where
         O: Operation,
         O::Answer: Answer<K>,
@@ -542,7 +581,7 @@ impl Policy {
     pub const fn retry_with<F, R, K>(
         &self,
         operation: F,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Policy, WithAttempt<F>, K>
+    ) -> Retry<'_, NeedsWhen, &Policy, WithAttempt<F>, K>
     where
         F: FnMut(Attempt) -> R,
         R: Answer<K>,
@@ -570,22 +609,50 @@ impl Policy {
     /// ```
     ///
     /// A closure that captures a reference, such as an argument of the function around it, makes a future
-    /// that `tokio::spawn` does not take. Use [`Policy::retry_with_context`] there.
+    /// that `tokio::spawn` does not take. Use [`Policy::retry_with_context`] there, and where the operation
+    /// needs its [`Attempt`]: its closure gets both, and [`until`](Retry::until) works as for every call.
     pub const fn retry_on<'a, A, F, T, E>(
         &'a self,
         target: &'a mut A,
         operation: F,
-    ) -> BorrowingRetry<'a, A, F>
+    ) -> RetryOn<'a, NeedsWhen<EveryValue>, A, F>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
     {
-        BorrowingRetry::new(self, target, operation)
+        RetryOn::new(self, target, operation)
     }
 
     /// Retries an async operation that owns `context` while an attempt runs, and returns it with its
     /// result. The context is everything that the operation changes or borrows: a connection, `&mut self`,
     /// arguments. The closure should capture nothing; then the future can be spawned, boxed and returned
     /// wherever the context can.
+    ///
+    /// With the [`Attempt`], which [`Policy::retry_on`] does not pass, and a rule for values:
+    ///
+    /// ```
+    /// use redial::{Policy, ms, s};
+    /// use std::time::Duration;
+    /// # struct Conn { polls: u32 }
+    /// # impl Conn {
+    /// #     async fn poll(&mut self, _timeout: Duration) -> Result<u32, std::io::Error> { self.polls += 1; Ok(self.polls) }
+    /// # }
+    ///
+    /// static POLL: Policy = Policy::constant(ms(10)).attempts(5).deadline(s(2)).build();
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let mut conn = Conn { polls: 0 };
+    /// let polls = POLL
+    ///     .retry_with_context(&mut conn, |conn, attempt| async move {
+    ///         let result = conn.poll(attempt.remaining().unwrap_or(s(1))).await;
+    ///         (conn, result)
+    ///     })
+    ///     .until(|polls| *polls == 3)
+    ///     .when(|_| true)
+    ///     .await;
+    /// assert_eq!(polls.ok(), Some(3));
+    /// # }
+    /// ```
     ///
     /// An attempt that is cancelled takes the context with it. So the deadline ends the call as always, and
     /// an attempt timeout ends it too, even with
@@ -623,7 +690,7 @@ impl Policy {
         &self,
         context: C,
         operation: F,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Policy, WithContext<C, F>, Async>
+    ) -> Retry<'_, NeedsWhen, &Policy, WithContext<C, F>, Async>
     where
         F: FnMut(C, Attempt) -> A,
         A: Future<Output = (C, Result<T, E>)>,
@@ -652,10 +719,7 @@ impl Hedged {
     /// # Ok(())
     /// # }
     /// ```
-    pub const fn retry<O>(
-        &self,
-        operation: O,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Hedged, O, Async>
+    pub const fn retry<O>(&self, operation: O) -> Retry<'_, NeedsWhen, &Hedged, O, Async>
     where
         O: Operation,
         O::Answer: Answer<Async>,
@@ -667,7 +731,7 @@ impl Hedged {
     pub const fn retry_with<F, R>(
         &self,
         operation: F,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Hedged, WithAttempt<F>, Async>
+    ) -> Retry<'_, NeedsWhen, &Hedged, WithAttempt<F>, Async>
     where
         F: FnMut(Attempt) -> R,
         R: Answer<Async>,
@@ -677,7 +741,7 @@ impl Hedged {
 
     /// Replaces the throttle with one that is shared at run time.
     #[must_use]
-    pub fn sharing(self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
+    pub fn sharing(&self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
         Hedged(self.0.sharing(bucket))
     }
 
@@ -705,10 +769,10 @@ impl Hedged {
     /// use redial::{Hedged, Policy, ms};
     ///
     /// static READ: Hedged = Policy::hedged(ms(20)).build();
-    /// assert_eq!(READ.clone().with_name("read").name().to_string(), "read");
+    /// assert_eq!(READ.with_name("read").name().to_string(), "read");
     /// ```
     #[must_use]
-    pub fn with_name(self, name: impl Into<Arc<str>>) -> Self {
+    pub fn with_name(&self, name: impl Into<Arc<str>>) -> Self {
         Hedged(self.0.with_name(name))
     }
 
@@ -756,12 +820,18 @@ impl Hedged {
     }
 
     /// The tokens left in the throttle; `None` without a throttle. `now` is the time of the clock that the
-    /// calls use ([`Sleeper::now`](crate::Sleeper::now), by default `Tokio.now()`), for a bucket that refills over
+    /// calls use ([`Sleeper::now`](crate::time::Sleeper::now), by default `Tokio.now()`), for a bucket that refills over
     /// time. A retry budget does not use it, because it counts its refill when a retry asks:
-    /// [`RetryBudget::tokens_at`] includes the refill until now.
+    /// [`tokens_at`](Hedged::tokens_at) includes the refill until now.
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.0.tokens(now)
+    }
+
+    /// The tokens left in the throttle, with the refill of a retry budget until `now`; see [`Policy::tokens_at`].
+    #[must_use]
+    pub fn tokens_at(&self, now: Ns) -> Option<f64> {
+        self.0.tokens_at(now)
     }
 }
 
@@ -773,7 +843,14 @@ impl Default for Policy {
         let core = redial_core::Policy::new(Rules::DEFAULT);
         let handle = Handle::Own(Arc::new(RetryBudget::standard()));
         let name = PolicyName::here();
-        Policy { core, handle, has_default_throttle: true, strategy: None, name }
+        Policy {
+            core,
+            handle,
+            has_default_throttle: true,
+            strategy: None,
+            name,
+            shares_name: false,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-/// The name of a policy: a name that was given to it, or the place in the source where it was built.
+/// The name of a policy: a custom name, or the place in the source where it was built.
 ///
 /// ```
 /// use redial::{Policy, ms};
@@ -17,7 +17,7 @@ pub struct PolicyName(Source);
 
 #[derive(Clone)]
 enum Source {
-    Given(&'static str),
+    Static(&'static str),
     Shared(Arc<str>),
     CallSite(&'static Location<'static>),
     /// A policy that was loaded without a name.
@@ -30,7 +30,7 @@ impl PolicyName {
     pub(crate) const UNNAMED: PolicyName = PolicyName(Source::Unnamed);
 
     pub(crate) const fn new(name: &'static str) -> Self {
-        PolicyName(Source::Given(name))
+        PolicyName(Source::Static(name))
     }
 
     pub(crate) const fn shared(name: Arc<str>) -> Self {
@@ -46,18 +46,18 @@ impl PolicyName {
         PolicyName::of_call_site(Location::caller())
     }
 
-    /// The name that was given to the policy; `None` if it has only its place in the source.
+    /// The custom name of the policy; `None` if it has only its place in the source.
     ///
     /// ```
     /// use redial::{Policy, ms};
     ///
-    /// assert_eq!(Policy::constant(ms(1)).name("poll").build().name().given(), Some("poll"));
-    /// assert_eq!(Policy::constant(ms(1)).build().name().given(), None);
+    /// assert_eq!(Policy::constant(ms(1)).name("poll").build().name().custom(), Some("poll"));
+    /// assert_eq!(Policy::constant(ms(1)).build().name().custom(), None);
     /// ```
     #[must_use]
-    pub fn given(&self) -> Option<&str> {
+    pub fn custom(&self) -> Option<&str> {
         match &self.0 {
-            Source::Given(name) => Some(name),
+            Source::Static(name) => Some(name),
             Source::Shared(name) => Some(name),
             Source::CallSite(_) => None,
             #[cfg(feature = "serde")]
@@ -66,13 +66,13 @@ impl PolicyName {
     }
 }
 
-/// Two names are equal if they are the same given name, or the same place.
+/// Two names are equal if they are the same custom name, or the same place.
 impl PartialEq for PolicyName {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Source::CallSite(location), Source::CallSite(other)) => location == other,
             (Source::CallSite(_), _) | (_, Source::CallSite(_)) => false,
-            _ => self.given() == other.given(),
+            _ => self.custom() == other.custom(),
         }
     }
 }
@@ -82,7 +82,7 @@ impl Eq for PolicyName {}
 impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Source::Given(name) => f.pad(name),
+            Source::Static(name) => f.pad(name),
             Source::Shared(name) => f.pad(name),
             Source::CallSite(location) => write!(f, "{}:{}", location.file(), location.line()),
             #[cfg(feature = "serde")]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redial_core::{Directive, Event, Failure, Ns, StopReason, duration};
 
-use crate::policy_name::PolicyName;
+pub use crate::policy_name::PolicyName;
 
 /// The report of a call that has ended. It prints as in the text of an [`Error`](crate::Error), without the
 /// operation's error, so it can be the context of that error (with `anyhow`, `error.context(report)`).
@@ -88,7 +88,8 @@ pub struct AttemptRecord {
 /// How an attempt ended. It prints in the words of a call log:
 ///
 /// ```
-/// use redial::{AttemptEnd, Failure, Reason};
+/// use redial::report::AttemptEnd;
+/// use redial::{Failure, Reason};
 ///
 /// let busy = Failure::server().because(Reason::new("503"));
 /// assert_eq!(AttemptEnd::Failed(busy).to_string(), "failed: a server failure (503)");

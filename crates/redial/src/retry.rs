@@ -10,14 +10,14 @@ use redial_core::{LatencyEstimator, Ns};
 
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::classify::{
-    AddClassify, AddUntil, AddWhen, CallWhenToSayWhichErrorsAreRetried, Chain, Classify,
-    ClassifyRule, IntoDirective, When,
+    AddClassify, AddHook, AddUntil, AddWhen, Chain, Classify, ClassifyRule, IntoDirective,
+    NeedsWhen, When,
 };
-use crate::error_hook::{Hooked, Notify, RecordErrors};
+use crate::error_hook::{Notify, RecordErrors};
 use crate::future::{CallResult, Output, Retrying, Value, WithReport};
 use crate::options::{Options, call_log_option, call_options, retry_options};
 use crate::plain_call::UNKNOWN;
-use crate::policy::{Hedged, Origin, Sequential, Site};
+use crate::policy::{Hedged, Origin, Site};
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
 /// Retries the operation with the default policy: 3 attempts, exponential backoff from 100 ms with full
@@ -37,7 +37,7 @@ use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 /// The budget belongs to the line that calls `retry`. A wrapper function is therefore one call site with
 /// one budget for all of its callers, unless it is `#[track_caller]`.
 #[track_caller]
-pub fn retry<'p, O, K>(operation: O) -> Retry<'p, CallWhenToSayWhichErrorsAreRetried, Site, O, K>
+pub fn retry<'p, O, K>(operation: O) -> Retry<'p, NeedsWhen, Site, O, K>
 where
     O: Operation,
     O::Answer: Answer<K>,
@@ -60,9 +60,7 @@ where
 /// # }
 /// ```
 #[track_caller]
-pub fn retry_with<'p, F, R, K>(
-    operation: F,
-) -> Retry<'p, CallWhenToSayWhichErrorsAreRetried, Site, WithAttempt<F>, K>
+pub fn retry_with<'p, F, R, K>(operation: F) -> Retry<'p, NeedsWhen, Site, WithAttempt<F>, K>
 where
     F: FnMut(Attempt) -> R,
     R: Answer<K>,
@@ -118,12 +116,12 @@ impl<G, O, K, C, S, R> fmt::Debug for Retry<'_, C, G, O, K, S, R> {
     }
 }
 
-impl<G, O, K> Retry<'_, CallWhenToSayWhichErrorsAreRetried, G, O, K, DefaultSleeper, Value> {
+impl<G, O, K> Retry<'_, NeedsWhen, G, O, K, DefaultSleeper, Value> {
     pub(crate) const fn new(origin: G, operation: O) -> Self {
         Retry {
             origin,
             operation,
-            classify: CallWhenToSayWhichErrorsAreRetried,
+            classify: NeedsWhen::NEW,
             sleeper: DEFAULT_SLEEPER,
             options: None,
             kind: PhantomData,
@@ -284,11 +282,12 @@ where
     /// assert_eq!(lines, ["connection refused, next attempt in 2ms", "busy, next attempt in 2ms"]);
     /// ```
     #[doc(alias("on_retry", "on_error", "inspect_err"))]
-    pub fn notify<F>(self, notify: F) -> Retry<'p, Hooked<C, Notify<F>>, G, O, K, S, R>
+    pub fn notify<F>(self, notify: F) -> Retry<'p, C::Added<Notify<F>>, G, O, K, S, R>
     where
+        C: AddHook,
         F: FnMut(&<O::Answer as Answer<K>>::Error, Duration),
     {
-        self.map(|classify| Hooked(classify, Notify(notify)))
+        self.map(|classify| classify.add(Notify(notify)))
     }
 
     /// Records the text of each error of the operation: in the `tracing` events of the call (feature
@@ -317,11 +316,12 @@ where
     /// assert_eq!(report.history[0].error.as_deref(), Some("connection refused"));
     /// assert_eq!(report.history[1].error, None);
     /// ```
-    pub fn record_errors(self) -> Retry<'p, Hooked<C, RecordErrors>, G, O, K, S, R>
+    pub fn record_errors(self) -> Retry<'p, C::Added<RecordErrors>, G, O, K, S, R>
     where
+        C: AddHook,
         <O::Answer as Answer<K>>::Error: fmt::Display,
     {
-        self.map(|classify| Hooked(classify, RecordErrors))
+        self.map(|classify| classify.add(RecordErrors))
     }
 }
 
@@ -334,7 +334,7 @@ impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
     call_options!('p);
     call_log_option!('p);
 
-    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::Sleeper), or a
+    /// Uses this sleeper instead of tokio's timer: a type that implements [`Sleeper`](crate::time::Sleeper), or a
     /// function in [`sleep_fn`](crate::time::sleep_fn). [`Policy::sleeping_on`](crate::Policy::sleeping_on)
     /// names one for all calls of a policy.
     ///
@@ -394,8 +394,8 @@ impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
     }
 }
 
-impl<'p, G: Sequential<'p>, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
-    retry_options!('p);
+impl<'p, G, O, K, C, S, R> Retry<'p, C, G, O, K, S, R> {
+    retry_options!('p, G);
 }
 
 impl<'p, O, K, C, S, R> Retry<'p, C, &'p Hedged, O, K, S, R> {

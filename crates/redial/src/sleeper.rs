@@ -12,7 +12,7 @@ use redial_core::{Ns, duration};
 /// timer that is a function of a `Duration`, [`sleep_fn`](crate::time::sleep_fn) is enough.
 ///
 /// ```
-/// use redial::{Sleeper, time::Ns};
+/// use redial::time::{Ns, Sleeper};
 ///
 /// #[derive(Clone, Copy)]
 /// struct MyExecutor;

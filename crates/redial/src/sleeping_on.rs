@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::any_policy::AnyPolicy;
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt, WithContext};
-use crate::borrowing::BorrowingRetry;
-use crate::classify::CallWhenToSayWhichErrorsAreRetried;
+use crate::borrowing::{EveryValue, RetryOn};
+use crate::classify::NeedsWhen;
 use crate::policy::{Hedged, Origin, Policy};
 use crate::retry::Retry;
 use crate::sleeper::Sleeper;
@@ -36,10 +36,15 @@ pub struct SleepingOn<P, S> {
 }
 
 impl<P, S> SleepingOn<P, S> {
-    /// The policy, for blocking calls and for what has a sleeper of its own, such as a tower layer.
+    /// The policy, for blocking calls and for what has a sleeper of its own.
     #[must_use]
     pub const fn policy(&self) -> &P {
         &self.policy
+    }
+
+    #[cfg(feature = "tower")]
+    pub(crate) fn into_parts(self) -> (P, S) {
+        (self.policy, self.sleeper)
     }
 
     /// The sleeper.
@@ -51,10 +56,7 @@ impl<P, S> SleepingOn<P, S> {
 
 impl<P, S: Sleeper + Clone> SleepingOn<P, S> {
     /// Retries or hedges the operation, which returns a future of a `Result`; see [`Policy::retry`].
-    pub fn retry<'p, O>(
-        &'p self,
-        operation: O,
-    ) -> Retry<'p, CallWhenToSayWhichErrorsAreRetried, &'p P, O, Async, S>
+    pub fn retry<'p, O>(&'p self, operation: O) -> Retry<'p, NeedsWhen, &'p P, O, Async, S>
     where
         &'p P: Origin<'p>,
         O: Operation,
@@ -67,7 +69,7 @@ impl<P, S: Sleeper + Clone> SleepingOn<P, S> {
     pub fn retry_with<'p, F, R>(
         &'p self,
         operation: F,
-    ) -> Retry<'p, CallWhenToSayWhichErrorsAreRetried, &'p P, WithAttempt<F>, Async, S>
+    ) -> Retry<'p, NeedsWhen, &'p P, WithAttempt<F>, Async, S>
     where
         &'p P: Origin<'p>,
         F: FnMut(Attempt) -> R,
@@ -84,7 +86,7 @@ impl<S: Sleeper + Clone> SleepingOn<Policy, S> {
         &'a self,
         target: &'a mut A,
         operation: F,
-    ) -> BorrowingRetry<'a, A, F, S>
+    ) -> RetryOn<'a, NeedsWhen<EveryValue>, A, F, S>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
     {
@@ -97,7 +99,7 @@ impl<S: Sleeper + Clone> SleepingOn<Policy, S> {
         &self,
         context: C,
         operation: F,
-    ) -> Retry<'_, CallWhenToSayWhichErrorsAreRetried, &Policy, WithContext<C, F>, Async, S>
+    ) -> Retry<'_, NeedsWhen, &Policy, WithContext<C, F>, Async, S>
     where
         F: FnMut(C, Attempt) -> A,
         A: Future<Output = (C, Result<T, E>)>,

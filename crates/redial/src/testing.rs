@@ -40,7 +40,8 @@
 //!
 //! ```
 //! use redial::testing::{Clock, block_on, draws};
-//! use redial::{Policy, Sleeper, ms};
+//! use redial::time::Sleeper;
+//! use redial::{Policy, ms};
 //!
 //! # static FETCH: Policy = Policy::exponential(ms(100)).build();
 //! let _guard = draws([0.5]);

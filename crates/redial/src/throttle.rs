@@ -171,7 +171,6 @@ impl Handle {
     }
 
     /// The tokens, with the refill of a retry budget until now. [`Bucket::tokens`] of a budget is without it.
-    #[cfg(feature = "metrics")]
     pub(crate) fn tokens_at(&self, now: Ns) -> Option<f64> {
         match self {
             Handle::CallSite(site) => Some(site.budget().tokens_at(now)),

@@ -56,6 +56,11 @@
 //!
 //! Clones must share their state, as those of tower's own services do, and must be cheap.
 //!
+//! `call` starts nothing: the first attempt starts when the response future is first polled. A future that is
+//! not polled sends nothing, and keeps the permit or the slot of the service until it is dropped. Of several
+//! futures, the one that is polled first sends first. Spawn a future whose request must be on its way before
+//! its response is awaited.
+//!
 //! # What can go wrong
 //!
 //! - **An error has another type than the service's.** It is [`redial::Error`](crate::Error) around it,
@@ -75,7 +80,7 @@
 //! - **The service is not `Clone`.** A retry runs on a clone: put a `.buffer(..)` of tower between the layer and
 //!   the service.
 //! - **The method `oneshot`, `ready` or `call` exists, but its trait bounds were not satisfied.** The layer has no
-//!   `.when(..)` (its type then contains `CallWhenToSayWhichErrorsAreRetried`), the request is not `Clone`
+//!   `.when(..)` (its type then contains `NeedsWhen`), the request is not `Clone`
 //!   ([`RetryLayer::clone_request`]), or a closure takes another type than the service's error or response.
 //! - **`type annotations needed` for a closure.** The layer does not know the service yet: state the type of
 //!   the argument, as in `|error: &io::Error| ..`.
@@ -91,6 +96,7 @@
 //! | after the last attempt | the service's last result | a success, or an error that states attempts, time and reason |
 //! | hedging | `tower::hedge`: one hedge, by latency only | the same layer with a [`Hedged`](crate::Hedged) policy |
 //! | service of a retry | one clone for all retries | a clone for each |
+//! | first attempt | starts with `call` | starts when the response future is first polled |
 
 mod attempt;
 mod call_logs;

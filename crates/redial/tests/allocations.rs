@@ -13,8 +13,9 @@ use std::task::{Context, Poll, Waker};
 
 use allocation_count::allocations;
 use redial::throttle::{CostBucket, CostBucketConfig};
+use redial::time::Sleeper;
 use redial::{
-    Hedged, Policy, Sleeper, Throttle, ms,
+    Hedged, Policy, Throttle, ms,
     rules::{ChargeAt, DeadlineAction, Rules},
     s,
     time::Ns,

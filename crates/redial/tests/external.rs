@@ -161,7 +161,7 @@ fn external_call_options_limit_retries() {
     assert_eq!(call.ended(unsent, 0), Next::End(StopReason::Committed));
     let events = Arc::new(AtomicU32::new(0));
     let seen = events.clone();
-    let hook = move |_: &redial::EventContext<'_>, _: &redial::Event| {
+    let hook = move |_: &redial::call_log::EventContext<'_>, _: &redial::Event| {
         seen.fetch_add(1, Relaxed);
     };
     let mut call = ExternalCall::new(policy).on_event(hook).history().start(0);

@@ -18,8 +18,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use redial::time::Sleeper;
 use redial::{
-    CallLog, Directive, Error, Hedged, Policy, Sleeper, StopReason, ms, s,
+    CallLog, Directive, Error, Hedged, Policy, StopReason, ms, s,
     strategy::{Decision, Request},
     time::Ns,
 };

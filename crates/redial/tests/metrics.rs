@@ -123,6 +123,24 @@ fn metrics_gauge_leaves_out_the_budget_of_a_call() {
     assert!(!recorded.contains_key("redial.throttle.tokens{tenants}"), "{recorded:#?}");
 }
 
+/// The budgets of all hosts would share the labels of one gauge.
+#[test]
+fn metrics_gauge_leaves_out_policies_that_share_a_name() {
+    static FETCH: Policy = Policy::constant(ms(10)).name("hosts").build();
+    let recorded = recorded(|| {
+        for tokens in [3.0, 5.0] {
+            let host = FETCH.with_budget(Arc::new(RetryBudget::new(tokens, 0.0)));
+            host.retry(|| Ok::<_, ()>(7)).when(|(): &()| true).call().unwrap();
+            let named = host.with_name(format!("host with {tokens}"));
+            named.retry(|| Ok::<_, ()>(7)).when(|(): &()| true).call().unwrap();
+        }
+    });
+    has(&recorded, "redial.calls{hosts,succeeded}", &[2.0]);
+    assert!(!recorded.contains_key("redial.throttle.tokens{hosts}"), "{recorded:#?}");
+    has(&recorded, "redial.throttle.tokens{host with 3}", &[3.0]);
+    has(&recorded, "redial.throttle.tokens{host with 5}", &[5.0]);
+}
+
 #[test]
 fn metrics_count_hedges_as_attempts() {
     static READ: Hedged = Policy::hedged(ms(10)).attempts(2).name("hedged").build();

@@ -11,8 +11,9 @@ use std::time::Duration;
 use redial::rules::{Backoff, Rules};
 use redial::testing::{Clock, block_on, draws, fails, fails_with, hangs, play, succeeds};
 use redial::throttle::RetryBudget;
+use redial::time::Sleeper;
 use redial::{
-    AnyPolicy, Error, Failure, FailureKind, Jitter, Policy, PolicyError, Sleeper, StopReason,
+    AnyPolicy, Error, Failure, FailureKind, Hedged, Jitter, Policy, PolicyError, StopReason,
     Throttle, ms, s,
 };
 
@@ -82,8 +83,8 @@ fn policy_name_is_its_place_unless_given() {
     let place = PLACED.name().to_string();
     assert!(place.starts_with("crates/redial/tests/policies.rs:"), "{place}");
     assert!(place.rsplit(':').next().is_some_and(|line| line.parse::<u32>().is_ok()), "{place}");
-    assert_eq!((PLACED.name().given(), NAMED.name().given()), (None, Some("fetch")));
-    assert_eq!(NAMED.clone().with_name("other").name().to_string(), "other");
+    assert_eq!((PLACED.name().custom(), NAMED.name().custom()), (None, Some("fetch")));
+    assert_eq!(NAMED.with_name("other").name().to_string(), "other");
     assert_eq!(format!("{:>7}|{:?}", NAMED.name(), NAMED.name()), "  fetch|fetch");
     // A throttle from another line does not move the place.
     let budget = Throttle::here();
@@ -96,6 +97,45 @@ fn policy_name_is_its_place_unless_given() {
     let core = AnyPolicy::from_core(PLACED.core().clone());
     assert!(core.name().to_string().contains("policies.rs:"), "{core:?}");
     assert!(format!("{NAMED:?}").contains("name: fetch"));
+}
+
+/// A loaded policy is changed as its parts are, and keeps its kind.
+#[test]
+fn any_policy_can_be_changed_as_its_parts() {
+    static RETRIES: Policy = Policy::constant(ms(10)).build();
+    static HEDGES: Hedged = Policy::hedged(ms(10)).build();
+    for policy in [AnyPolicy::from(RETRIES.clone()), AnyPolicy::from(HEDGES.clone())] {
+        let bounded = policy.with_rules(|rules| rules.deadline = Some(s(1))).expect("valid");
+        assert_eq!(bounded.rules().deadline, Some(s(1)));
+        let other_kind = policy.with_rules(|rules| {
+            rules.hedge = rules.hedge.xor(Some(ms(10)));
+        });
+        assert!(other_kind.is_err(), "{policy:?}");
+        let budget = Arc::new(RetryBudget::new(2.0, 0.1));
+        let named = policy.with_name("loaded").with_budget(budget.clone());
+        assert_eq!((named.name().to_string().as_str(), named.tokens_at(0)), ("loaded", Some(2.0)));
+        assert_eq!(policy.sharing(budget).tokens_at(0), Some(2.0));
+    }
+}
+
+/// The kind of a loaded policy is not known to the code that says that its call must not run twice.
+#[test]
+fn any_policy_attempts_a_call_that_is_not_idempotent_once() {
+    let retries = Policy::constant(ms(1)).attempts(3).build();
+    let hedges = Policy::hedged(ms(1)).attempts(3).build();
+    for policy in [AnyPolicy::from(retries), AnyPolicy::from(hedges)] {
+        let tries = Cell::new(0);
+        let call = policy.retry(|| {
+            tries.set(tries.get() + 1);
+            async {
+                Clock.sleep(ms(10)).await;
+                Err::<(), _>("reset")
+            }
+        });
+        let call = call.when(|_| Failure::client()).not_idempotent().sleeping_on(Clock);
+        let error = block_on(call.into_future()).expect_err("it fails");
+        assert_eq!((error.stop_reason(), tries.get()), (StopReason::NotIdempotent, 1));
+    }
 }
 
 #[test]

@@ -11,8 +11,9 @@ use redial::testing::{
     nanoseconds, play, succeeds,
 };
 use redial::throttle::{Bucket, Cost, Grant, RetryBudget, Withdrawal};
+use redial::time::Sleeper;
 use redial::{
-    AnyPolicy, Directive, Failure, Hedged, Jitter, Policy, Sleeper, Stage, StopReason, Throttle,
+    AnyPolicy, Directive, Failure, Hedged, Jitter, Policy, Stage, StopReason, Throttle,
     classify::Classification,
     ms,
     rules::{AttemptTimeoutAction, Backoff, DeadlineAction, Rules},

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use redial::testing::{Clock, block_on};
 use redial::throttle::KeyedBudgets;
-use redial::{Error, Policy, Sleeper, StopReason, Throttle, ms, s};
+use redial::time::Sleeper;
+use redial::{Error, Policy, StopReason, Throttle, ms, s};
 use tokio::time::Instant;
 
 const DAY: Duration = s(86_400);

@@ -17,11 +17,12 @@ use aws_smithy_runtime_api::client::interceptors::context::{
 use aws_smithy_runtime_api::client::retries::classifiers::{ClassifyRetry, RetryAction};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
+use redial::report::AttemptEnd;
 use redial::rules::{LimitBasis, Limits};
 use redial::strategy::{Decision, Request};
 use redial::testing::draws;
 use redial::throttle::RetryBudget;
-use redial::{AttemptEnd, Failure, Policy, StopReason, Throttle, ms, s};
+use redial::{Failure, Policy, StopReason, Throttle, ms, s};
 use redial_aws::{CallOptions, ReportSlot, RetryInterceptor, SetupError, with_retries};
 use redial_smithy::{StandardRetryStrategy, TokenOrder};
 

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use redial::call_log::EventDetail;
+use redial::report::{AttemptEnd, AttemptRecord};
 use redial::time::{Ns, duration};
-use redial::{AttemptEnd, AttemptRecord, CallLog, Directive, Event, Report, StopReason};
+use redial::{CallLog, Directive, Event, Report, StopReason};
 use serde_json::json;
 
 use super::attempt_end::{End, LastBecause};

@@ -4,9 +4,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use redial::FailureKind;
 use redial::throttle::{Bucket, Cost, Grant, Withdrawal};
-use redial::time::Ns;
-use redial::{FailureKind, Sleeper, Tokio};
+use redial::time::{Ns, Sleeper, Tokio};
 
 use super::run_state::RunState;
 

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use redial::classify::Hint;
 use redial::throttle::Grant;
-use redial::{CallLog, Directive, Event, Failure, FailureKind, Hint, Stage, time::Ns};
+use redial::{CallLog, Directive, Event, Failure, FailureKind, Stage, time::Ns};
 
 use super::time::to_ms;
 

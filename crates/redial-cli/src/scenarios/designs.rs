@@ -10,9 +10,10 @@ mod smithy;
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
+use redial::classify::Hint;
 use redial::config::AnyPolicy;
 use redial::testing::Played;
-use redial::{Directive, Failure, FailureKind, Hint, Stage, classify::Classification};
+use redial::{Directive, Failure, FailureKind, Stage, classify::Classification};
 
 use super::json::{Fields, Reader, quoted};
 use super::model::{Call, GrpcAttempt, GrpcCall, Outcome};

@@ -1,5 +1,6 @@
 //! Goal: for any file, the loader returns scenarios or errors, and loaded scenarios run at both
-//! levels. Method: the project's own files, with values and bytes replaced at random.
+//! levels; the fields it reads are those of `docs/scenarios.md`. Method: the project's own files, with
+//! values and bytes replaced at random, and with an unknown field in each part.
 
 use redial_cli::scenarios::load::load;
 use redial_cli::scenarios::source::Source;
@@ -127,4 +128,57 @@ fn loader_never_panics_on_any_file() {
         }
     }
     assert!(loaded > FILES / 20 && refused > FILES / 20, "{loaded} loaded, {refused} refused");
+}
+
+/// The fields of each part of a scenario. A new one is also a row of `docs/scenarios.md`.
+const FIELDS: [(&str, &str, &str); 18] = [
+    ("generic", "/x", "name from policy draws calls expect refused"),
+    ("generic", "/calls/0/x", "at deadline cancel idempotent attempts expect"),
+    ("generic", "/calls/0/attempts/0/x", "after outcome hint stage"),
+    ("generic", "/calls/0/expect/x", "starts cancels end tokens"),
+    ("generic", "/calls/0/expect/end/x", "at outcome attempt why"),
+    ("smithy", "/calls/0/attempts/0/x", "after outcome hint stage"),
+    ("grpc", "/calls/0/x", "at deadline cancel method messages attempts expect"),
+    ("grpc", "/calls/0/attempts/0/x", "after outcome pushback headers seen accepts"),
+    ("grpc", "/calls/0/expect/x", "starts cancels end previous timeouts sent tokens"),
+    ("grpc", "/expect/x", "tokens stats"),
+    ("grpc", "/calls/0/messages/0/x", "at bytes"),
+    ("couchbase", "/calls/0/x", "at deadline cancel idempotent operation attempts expect"),
+    ("couchbase", "/calls/0/attempts/0/x", "after outcome"),
+    ("couchbase", "/calls/0/expect/x", "starts cancels end log"),
+    ("couchbase", "/calls/0/expect/end/x", "at outcome attempt why error"),
+    ("milvus", "/calls/0/x", "at attempts expect"),
+    ("milvus", "/calls/0/attempts/0/x", "after outcome"),
+    ("milvus", "/calls/0/expect/x", "starts cancels end text log"),
+];
+
+/// The text of the first error in a file with this scenario.
+fn error_of(scenario: &Value) -> String {
+    let text = json!({ "scenarios": [scenario] }).to_string();
+    let errors = load(&Source::new("file", text)).expect_err("it has an unknown field");
+    errors.into_iter().next().expect("an error").text
+}
+
+#[test]
+fn loader_refuses_fields_that_are_not_documented() {
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/scenarios.md");
+    let document = std::fs::read_to_string(document).expect("it can be read");
+    let all = scenarios();
+    for (design, place, fields) in FIELDS {
+        let (parent, unknown) = place.rsplit_once('/').expect("a path");
+        let scenario = all.iter().find(|scenario| {
+            scenario["policy"].get(design).is_some()
+                && scenario.pointer(parent).is_some_and(Value::is_object)
+        });
+        let mut scenario = scenario.unwrap_or_else(|| panic!("{design} has {parent}")).clone();
+        scenario.pointer_mut(parent).expect("it was there")[unknown] = json!(0);
+        let error = error_of(&scenario);
+        let (start, known) = error.split_once("; expected one of ").expect("the known fields");
+        assert!(start.starts_with("unknown field \"x\" in "), "{design} {place}: {error}");
+        let known: Vec<&str> = known.split(", ").map(|name| name.trim_matches('"')).collect();
+        assert_eq!(known.join(" "), fields, "{design} {place}");
+        for field in known {
+            assert!(document.contains(&format!("`{field}`")), "{field} of {place} is documented");
+        }
+    }
 }

@@ -34,7 +34,7 @@ impl Spec {
         }
     }
 
-    /// The smallest and largest number of tokens; a bucket that lends has no minimum.
+    /// The smallest and largest number of tokens; a bucket with debt has no minimum.
     pub(crate) fn range(&self) -> (f64, f64) {
         match *self {
             Spec::Free => (0.0, 0.0),

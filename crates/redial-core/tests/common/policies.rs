@@ -247,7 +247,7 @@ pub(crate) fn any_throttle_that_never_waits() -> impl Strategy<Value = Spec> {
     ]
 }
 
-/// A throttle of any kind, including those that lend.
+/// A throttle of any kind, including those with debt.
 pub(crate) fn any_throttle() -> impl Strategy<Value = Spec> {
     (any_throttle_that_never_waits(), any::<bool>()).prop_map(|(spec, waits)| match spec {
         Spec::Costs(spec) if waits && spec.refill_per_second > 0.0 => {

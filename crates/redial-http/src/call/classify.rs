@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial::classify::ClassifyRule;
+use redial::Directive;
+use redial::classify::{ClassifyRule, Hint};
 use redial::rules::ChargeAt;
-use redial::{Directive, Hint};
 
 use crate::call::{Answered, HttpOperation};
 use crate::layer::Settings;

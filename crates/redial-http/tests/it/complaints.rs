@@ -10,7 +10,9 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use redial::{AttemptEnd, Directive, Hint, Policy, Report, StopReason, Throttle, ms, s};
+use redial::classify::Hint;
+use redial::report::AttemptEnd;
+use redial::{Directive, Policy, Report, StopReason, Throttle, ms, s};
 use redial_http::reqwest::SendWith;
 use redial_http::{
     HttpRules, IDEMPOTENCY_KEY, Outcome, RequestOptions, RetryLayer, RetryMiddleware,

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use redial::{AttemptEnd, Policy, Report, StopReason, Throttle, ms, s};
+use redial::report::AttemptEnd;
+use redial::{Policy, Report, StopReason, Throttle, ms, s};
 use redial_http::reqwest::SendWith;
 use redial_http::{RequestOptions, RetryLayer};
 

@@ -1,7 +1,8 @@
 //! Which requests are sent again: by method, key, option and proof (decision H2).
 
 use http::Method;
-use redial::{AttemptEnd, Report, StopReason};
+use redial::report::AttemptEnd;
+use redial::{Report, StopReason};
 use redial_http::reqwest::SendWith;
 use redial_http::{HttpRules, IDEMPOTENCY_KEY, RequestOptions, RetryLayer};
 use tokio::net::TcpListener;

@@ -10,7 +10,8 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use redial::{AttemptEnd, Report, StopReason};
+use redial::report::AttemptEnd;
+use redial::{Report, StopReason};
 use redial_http::RetryService;
 use tower::{Layer, ServiceExt};
 

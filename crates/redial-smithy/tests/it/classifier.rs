@@ -5,9 +5,9 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 
 use super::designs::Clock;
+use redial::classify::Hint;
 use redial::{
-    Directive, Failure, FailureKind, Hint, Last, Policy, Stage, StopReason, classify::ClassifyRule,
-    ms,
+    Directive, Failure, FailureKind, Last, Policy, Stage, StopReason, classify::ClassifyRule, ms,
 };
 use redial_smithy::{
     CHAIN_MAX, ClientErrors, ErrorFault, ServiceError, classifier, io_errors, io_failure,

@@ -12,10 +12,11 @@ mod token_bucket;
 use std::sync::Arc;
 
 use designs::{Clock, HANG, MS, Script, all, close};
+use redial::classify::Hint;
 use redial::throttle::{Bucket as _, RetryBudget, WhenEmpty, WithBudget};
 use redial::{
-    CallLog, Error, Event, Failure, FailureKind, Hint, Jitter, Policy, PolicyError, Stage,
-    StopReason, ms, s,
+    CallLog, Error, Event, Failure, FailureKind, Jitter, Policy, PolicyError, Stage, StopReason,
+    ms, s,
 };
 use redial_smithy::{
     RetryAfterRule, RetryToken, StandardPreset, StandardRetryStrategy, TokenOrder,
@@ -92,7 +93,7 @@ fn play(clock: &Clock, policy: &Policy, outcomes: &[Outcome]) -> Played {
 }
 
 fn now(clock: &Clock) -> u64 {
-    redial::Sleeper::now(clock)
+    redial::time::Sleeper::now(clock)
 }
 
 /// The standard strategy without jitter.

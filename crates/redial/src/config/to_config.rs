@@ -67,7 +67,7 @@ impl PolicyConfig {
             return Err(NotWritableError::Strategy);
         }
         let config = PolicyConfig {
-            name: policy.name().given().map(str::to_owned),
+            name: policy.name().custom().map(str::to_owned),
             attempts: rules.attempts,
             forever: rules.never_gives_up(),
             backoff: backoff(policy)?,

@@ -23,7 +23,8 @@ use crate::throttle::Handle;
 ///
 /// ```
 /// use redial::external::{FailedAttempt, StatelessPolicy};
-/// use redial::{Failure, Policy, Sleeper, StopReason, Tokio, ms};
+/// use redial::time::{Sleeper, Tokio};
+/// use redial::{Failure, Policy, StopReason, ms};
 ///
 /// let policy = StatelessPolicy::new(Policy::constant(ms(20)).attempts(3).build())?;
 /// let failed = |number| FailedAttempt::new(number, Failure::server());

@@ -24,7 +24,7 @@ pub(crate) struct CallMetrics(Option<Box<Recording>>);
 
 struct Recording {
     policy: Arc<str>,
-    /// The throttle, if it is that of the policy.
+    /// The throttle, if it is that of the policy, and the only one of the policy's name.
     throttle: Option<Handle>,
     start: Ns,
     attempts: u32,
@@ -39,7 +39,8 @@ impl CallMetrics {
         CallMetrics(is_enabled().then(|| {
             Box::new(Recording {
                 policy: policy.call_name(throttle).to_string().into(),
-                throttle: throttle.is_of(&policy.handle).then(|| throttle.clone()),
+                throttle: (!policy.shares_name && throttle.is_of(&policy.handle))
+                    .then(|| throttle.clone()),
                 start: 0,
                 attempts: 0,
                 retry_since: None,

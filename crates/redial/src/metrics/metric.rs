@@ -10,7 +10,11 @@
 /// | `redial.call.duration` | histogram | `s` | policy, stop reason | duration of a call, with all its attempts and delays |
 /// | `redial.call.attempts` | histogram | `{attempt}` | policy | attempts of a call |
 /// | `redial.call.backoff` | histogram | `s` | policy | time of a call between a failure and the next attempt, if it had any retry |
-/// | `redial.throttle.tokens` | gauge | `{token}` | policy | retries left in the budget or bucket, with its refill until now, set when a call ends |
+/// | `redial.throttle.tokens` | gauge | `{token}` | policy | retries left in the budget or bucket, with its refill until then, set when a call ends |
+///
+/// The gauge stays as it is while no call of the policy ends: after an outage, the budget of an idle policy fills
+/// again and its gauge does not. Where that matters, set a gauge of your own from
+/// [`Policy::tokens_at`](crate::Policy::tokens_at) at the interval of your dashboard.
 ///
 /// A call with a budget in place of that of its policy ([`Retry::with_budget`](crate::Retry::with_budget),
 /// [`KeyedBudgets`](crate::throttle::KeyedBudgets)) sets no gauge, because all keys would share its labels. For a gauge
@@ -19,7 +23,7 @@
 ///
 /// ```
 /// use redial::throttle::KeyedBudgets;
-/// use redial::{Sleeper, Tokio};
+/// use redial::time::{Sleeper, Tokio};
 ///
 /// static TENANTS: KeyedBudgets<String> = KeyedBudgets::new(100);
 ///
@@ -28,8 +32,8 @@
 /// }
 /// ```
 ///
-/// [`Policy::with_budget`](crate::Policy::with_budget) makes a policy: give each of several a
-/// [name](crate::Policy::with_name) to tell their gauges apart.
+/// A policy made by [`Policy::with_budget`](crate::Policy::with_budget) sets no gauge either, because it has the name
+/// of the policy that it was made from: give it a [name](crate::Policy::with_name) of its own.
 ///
 /// The labels:
 /// - `redial.policy` is the name of the policy ([`Policy::name`](crate::Policy::name)), or of the call site of

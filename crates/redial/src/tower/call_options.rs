@@ -8,11 +8,12 @@ use redial_core::{Event, LatencyEstimator};
 use crate::event_context::EventContext;
 use crate::future::HedgeList;
 use crate::options::{Options, call_options, retry_options};
-use crate::policy::{OriginKind, Sequential};
+use crate::policy::OriginKind;
 
 /// The options of one request, for [`RetryLayer::call_options`](crate::tower::RetryLayer::call_options).
 ///
-/// `P` is the policy of the layer: a hedged request is always idempotent and has no strategy.
+/// `P` is the policy of the layer: a request of a [`Hedged`](crate::Hedged) policy is always idempotent and has
+/// no strategy.
 ///
 /// ```
 /// use redial::tower::RetryLayer;
@@ -48,8 +49,8 @@ impl<P> CallOptions<P> {
     call_options!('static);
 }
 
-impl<P: Sequential<'static>> CallOptions<P> {
-    retry_options!('static);
+impl<P> CallOptions<P> {
+    retry_options!('static, P);
 }
 
 impl<P: OriginKind<Hedges<()> = HedgeList<()>>> CallOptions<P> {

@@ -9,13 +9,12 @@ use tower_layer::Layer;
 
 use crate::call_log::CallLog;
 use crate::classify::{
-    AddClassify, AddUntil, AddWhen, CallWhenToSayWhichErrorsAreRetried, Chain, ClassifyRule,
-    IntoDirective, When,
+    AddClassify, AddHook, AddUntil, AddWhen, Chain, ClassifyRule, IntoDirective, NeedsWhen, When,
 };
-use crate::error_hook::{Hooked, Notify, RecordErrors};
+use crate::error_hook::{Notify, RecordErrors};
 use crate::event_context::EventContext;
 use crate::policy::Site;
-use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper};
+use crate::sleeper::DefaultSleeper;
 use crate::tower::call_logs::CallLogs;
 use crate::tower::call_options::{CallOptions, ConfigureWith, NoOptions, OnEvent};
 use crate::tower::clone_request::{CloneWith, Cloned};
@@ -74,8 +73,9 @@ pub struct RetryLayer<
     pub(super) sleeper: Z,
 }
 
-impl<P> RetryLayer<P, CallWhenToSayWhichErrorsAreRetried> {
-    /// A layer with this policy; a [`Hedged`](crate::Hedged) policy makes it hedge.
+impl<P, Z> RetryLayer<P, NeedsWhen, Cloned, NoOptions, Z> {
+    /// A layer with this policy; a [`Hedged`](crate::Hedged) policy makes it hedge. A policy with a sleeper
+    /// ([`SleepingOn`](crate::time::SleepingOn)) gives it to the layer.
     ///
     /// ```
     /// use redial::tower::RetryLayer;
@@ -85,18 +85,19 @@ impl<P> RetryLayer<P, CallWhenToSayWhichErrorsAreRetried> {
     /// let layer = RetryLayer::new(&FETCH).when(|error: &std::io::Error| error.kind() == std::io::ErrorKind::TimedOut);
     /// # let _ = layer;
     /// ```
-    pub fn new(policy: impl IntoPolicy<Policy = P>) -> Self {
+    pub fn new(policy: impl IntoPolicy<Policy = P, Sleeper = Z>) -> Self {
+        let (policy, sleeper) = policy.into_policy();
         RetryLayer {
-            policy: policy.into_policy(),
-            classify: CallWhenToSayWhichErrorsAreRetried,
+            policy,
+            classify: NeedsWhen::NEW,
             clone_request: Cloned,
             configure: NoOptions,
-            sleeper: DEFAULT_SLEEPER,
+            sleeper,
         }
     }
 }
 
-impl RetryLayer<Site, CallWhenToSayWhichErrorsAreRetried> {
+impl RetryLayer<Site, NeedsWhen> {
     /// A layer with the default policy of [`retry`](crate::retry()): 3 attempts, exponential backoff from
     /// 100 ms with full jitter, and the retry budget of the line that calls this function.
     ///
@@ -208,11 +209,12 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
     ///     .notify(|error: &std::io::Error, delay| eprintln!("{error}, next attempt in {delay:?}"));
     /// # let _ = layer;
     /// ```
-    pub fn notify<E, F>(self, notify: F) -> RetryLayer<P, Hooked<C, Notify<F>>, K, X, Z>
+    pub fn notify<E, F>(self, notify: F) -> RetryLayer<P, C::Added<Notify<F>>, K, X, Z>
     where
+        C: AddHook,
         F: FnMut(&E, Duration),
     {
-        self.with_classify(|classify| Hooked(classify, Notify(notify)))
+        self.with_classify(|classify| classify.add(Notify(notify)))
     }
 
     /// Records the text of each error in the `tracing` events, the call log and the report of a request; see
@@ -228,8 +230,11 @@ impl<P, C, K, X, Z> RetryLayer<P, C, K, X, Z> {
     /// let layer = RetryLayer::new(&FETCH).when(|_: &std::io::Error| true).record_errors();
     /// # let _ = layer;
     /// ```
-    pub fn record_errors(self) -> RetryLayer<P, Hooked<C, RecordErrors>, K, X, Z> {
-        self.with_classify(|classify| Hooked(classify, RecordErrors))
+    pub fn record_errors(self) -> RetryLayer<P, C::Added<RecordErrors>, K, X, Z>
+    where
+        C: AddHook,
+    {
+        self.with_classify(|classify| classify.add(RecordErrors))
     }
 
     fn with_classify<D>(self, change: impl FnOnce(C) -> D) -> RetryLayer<P, D, K, X, Z> {

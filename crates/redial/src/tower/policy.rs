@@ -8,13 +8,15 @@ use redial_core::{Cost, Ns, Withdrawal};
 use crate::any_policy::AnyPolicy;
 use crate::future::{HedgeList, NoHedges};
 use crate::policy::sealed::Sealed;
-use crate::policy::{Hedged, Origin, OriginKind, Policy, Sequential, Site};
+use crate::policy::{Hedged, MayBeSequential, Origin, OriginKind, Policy, Sequential, Site};
 use crate::policy_name::PolicyName;
 use crate::policy_ref::PolicyRef;
+use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper};
+use crate::sleeping_on::SleepingOn;
 use crate::throttle::Handle;
 
 /// The policies that a layer accepts: a [`Policy`], a [`Hedged`] policy or an [`AnyPolicy`], as a `static`, by
-/// value or in an [`Arc`].
+/// value or in an [`Arc`], and each with a sleeper ([`SleepingOn`]), as a `static` or by value.
 ///
 /// ```
 /// use redial::tower::RetryLayer;
@@ -35,79 +37,57 @@ use crate::throttle::Handle;
 pub trait IntoPolicy {
     /// What a call of the layer holds.
     type Policy: Origin<'static>;
+    /// The clock and timer of the layer, unless [`RetryLayer::sleeping_on`] names another.
+    ///
+    /// [`RetryLayer::sleeping_on`]: crate::tower::RetryLayer::sleeping_on
+    type Sleeper;
 
     /// Converts the policy.
-    fn into_policy(self) -> Self::Policy;
+    fn into_policy(self) -> (Self::Policy, Self::Sleeper);
 }
 
-impl IntoPolicy for &'static Policy {
-    type Policy = StaticPolicy;
-    fn into_policy(self) -> Self::Policy {
-        StaticPolicy(self)
+/// A policy without a sleeper of its own.
+macro_rules! into_policy {
+    ($policy:ty, $into:ty, $this:ident => $value:expr) => {
+        impl IntoPolicy for $policy {
+            type Policy = $into;
+            type Sleeper = DefaultSleeper;
+            fn into_policy(self) -> ($into, DefaultSleeper) {
+                let $this = self;
+                ($value, DEFAULT_SLEEPER)
+            }
+        }
+    };
+}
+
+into_policy!(&'static Policy, StaticPolicy, policy => StaticPolicy(policy));
+into_policy!(Policy, SharedPolicy, policy => SharedPolicy(Arc::new(policy)));
+into_policy!(Arc<Policy>, SharedPolicy, policy => SharedPolicy(policy));
+into_policy!(&'static Hedged, StaticHedged, policy => StaticHedged(policy));
+into_policy!(Hedged, SharedHedged, policy => SharedHedged(Arc::new(policy.0)));
+into_policy!(Arc<Hedged>, SharedHedged, policy => SharedHedged(Arc::new(policy.0.clone())));
+into_policy!(AnyPolicy, SharedAnyPolicy, policy => SharedAnyPolicy::of(&policy));
+into_policy!(&'static AnyPolicy, SharedAnyPolicy, policy => SharedAnyPolicy::of(policy));
+into_policy!(Arc<AnyPolicy>, SharedAnyPolicy, policy => SharedAnyPolicy::of(&policy));
+into_policy!(Site, Site, site => site);
+
+impl<P: IntoPolicy, S> IntoPolicy for SleepingOn<P, S> {
+    type Policy = P::Policy;
+    type Sleeper = S;
+    fn into_policy(self) -> (P::Policy, S) {
+        let (policy, sleeper) = self.into_parts();
+        (policy.into_policy().0, sleeper)
     }
 }
 
-impl IntoPolicy for Policy {
-    type Policy = SharedPolicy;
-    fn into_policy(self) -> Self::Policy {
-        SharedPolicy(Arc::new(self))
-    }
-}
-
-impl IntoPolicy for Arc<Policy> {
-    type Policy = SharedPolicy;
-    fn into_policy(self) -> Self::Policy {
-        SharedPolicy(self)
-    }
-}
-
-impl IntoPolicy for &'static Hedged {
-    type Policy = StaticHedged;
-    fn into_policy(self) -> Self::Policy {
-        StaticHedged(self)
-    }
-}
-
-impl IntoPolicy for Hedged {
-    type Policy = SharedHedged;
-    fn into_policy(self) -> Self::Policy {
-        SharedHedged(Arc::new(self.0))
-    }
-}
-
-impl IntoPolicy for Arc<Hedged> {
-    type Policy = SharedHedged;
-    fn into_policy(self) -> Self::Policy {
-        Arc::unwrap_or_clone(self).into_policy()
-    }
-}
-
-impl IntoPolicy for AnyPolicy {
-    type Policy = SharedAnyPolicy;
-    fn into_policy(self) -> SharedAnyPolicy {
-        let (AnyPolicy::Policy(policy) | AnyPolicy::Hedged(Hedged(policy))) = self;
-        SharedAnyPolicy(Arc::new(policy))
-    }
-}
-
-impl IntoPolicy for &'static AnyPolicy {
-    type Policy = SharedAnyPolicy;
-    fn into_policy(self) -> SharedAnyPolicy {
-        self.clone().into_policy()
-    }
-}
-
-impl IntoPolicy for Arc<AnyPolicy> {
-    type Policy = SharedAnyPolicy;
-    fn into_policy(self) -> SharedAnyPolicy {
-        Arc::unwrap_or_clone(self).into_policy()
-    }
-}
-
-impl IntoPolicy for Site {
-    type Policy = Site;
-    fn into_policy(self) -> Self::Policy {
-        self
+impl<P, S: Clone> IntoPolicy for &'static SleepingOn<P, S>
+where
+    &'static P: IntoPolicy,
+{
+    type Policy = <&'static P as IntoPolicy>::Policy;
+    type Sleeper = S;
+    fn into_policy(self) -> (Self::Policy, S) {
+        (self.policy().into_policy().0, self.sleeper().clone())
     }
 }
 
@@ -163,8 +143,8 @@ pub struct SharedPolicy(Arc<Policy>);
 #[derive(Clone, Debug)]
 pub struct SharedHedged(Arc<Policy>);
 
-/// An [`AnyPolicy`], shared by the requests of a layer. As with [`AnyPolicy::retry`], a request has no options
-/// of retries alone; one that must not run twice can have a single attempt ([`CallOptions::attempts`]).
+/// An [`AnyPolicy`], shared by the requests of a layer. A request can be marked as not idempotent
+/// ([`CallOptions::not_idempotent`]); if the policy hedges, such a request has one attempt.
 ///
 /// ```
 /// use redial::tower::{RetryLayer, SharedAnyPolicy};
@@ -176,9 +156,15 @@ pub struct SharedHedged(Arc<Policy>);
 /// # let _ = layer;
 /// ```
 ///
-/// [`CallOptions::attempts`]: crate::tower::CallOptions::attempts
+/// [`CallOptions::not_idempotent`]: crate::tower::CallOptions::not_idempotent
 #[derive(Clone, Debug)]
 pub struct SharedAnyPolicy(Arc<Policy>);
+
+impl SharedAnyPolicy {
+    fn of(policy: &AnyPolicy) -> Self {
+        SharedAnyPolicy(Arc::new(policy.either().clone()))
+    }
+}
 
 /// The origin of a call: `$policy` borrows the policy of `$this`, and `$policy_ref` lets a call keep it.
 macro_rules! origin {
@@ -232,5 +218,6 @@ origin!(SharedPolicy, no_hedges, this, &this.0, PolicyRef::Shared(this.0.clone()
 origin!(SharedAnyPolicy, hedges, this, &this.0, PolicyRef::Shared(this.0.clone()));
 origin!(SharedHedged, hedges, this, &this.0, PolicyRef::Shared(this.0.clone()));
 
+impl MayBeSequential<'_> for SharedAnyPolicy {}
 impl Sequential<'_> for StaticPolicy {}
 impl Sequential<'_> for SharedPolicy {}

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use redial::testing::{self, block_on};
-use redial::{Failure, Policy, Sleeper, StopReason, ms, time::Ns};
+use redial::time::Sleeper;
+use redial::{Failure, Policy, StopReason, ms, time::Ns};
 
 /// Nanoseconds in a millisecond.
 pub(crate) const MS: Ns = 1_000_000;

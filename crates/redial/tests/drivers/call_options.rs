@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use redial::call_log::EventContext;
+use redial::report::AttemptEnd;
 use redial::throttle::Bucket;
+use redial::time::{Sleeper, Tokio};
 use redial::{
-    AttemptEnd, CallLog, Directive, Event, EventContext, Failure, Hedged, Policy, Reason, Sleeper,
-    Stage, StopReason, Throttle, Tokio, ms,
+    CallLog, Directive, Event, Failure, Hedged, Policy, Reason, Stage, StopReason, Throttle, ms,
     rules::Rules,
     s,
     strategy::{Decision, Request},
@@ -172,7 +174,7 @@ async fn report_history_has_the_errors_that_are_recorded() {
     let call = call.record_errors().history().call_log(&mut call_log);
     let error = call.await.expect_err("not retryable");
     let report = error.report();
-    assert_eq!(report.policy.given(), Some("fetch"));
+    assert_eq!(report.policy.custom(), Some("fetch"));
     let errors: Vec<_> = report.history.iter().map(|attempt| attempt.error.as_deref()).collect();
     // Neither the attempt that timed out nor the rejected value has an error.
     assert_eq!(errors, [Some("refused"), None, None, Some("not found")]);

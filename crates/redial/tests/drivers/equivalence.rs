@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use redial::classify::Hint;
 use redial::testing::{self, AttemptOutcome, Play, Script};
 use redial::throttle::RetryBudget;
 use redial::{
-    AnyPolicy, Attempt, Builder, CallLog, Directive, Error, Event, Failure, Hint, Jitter, Policy,
-    Reason, Stage, StopReason, Throttle, ms,
+    AnyPolicy, Attempt, Builder, CallLog, Directive, Error, Event, Failure, Jitter, Policy, Reason,
+    Stage, StopReason, Throttle, ms,
     rules::{LastDelayAction, Limits, OverLimitAction},
     s,
     time::Ns,

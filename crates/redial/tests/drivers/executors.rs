@@ -7,8 +7,8 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use redial::testing::nanoseconds;
-use redial::time::{Ns, SleepFn, SleepingOn, sleep_fn};
-use redial::{AnyPolicy, Hedged, Policy, Sleeper, StopReason, ms, s};
+use redial::time::{Ns, SleepFn, Sleeper, SleepingOn, sleep_fn};
+use redial::{AnyPolicy, Hedged, Policy, StopReason, ms, s};
 
 /// Runs a future on this thread.
 fn block_on<F: Future>(future: F) -> F::Output {

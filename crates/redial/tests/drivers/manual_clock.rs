@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redial::testing::nanoseconds;
-use redial::{Sleeper, time::Ns};
+use redial::time::{Ns, Sleeper};
 
 /// A clock that the test advances. It wakes no task: the test polls.
 #[derive(Clone, Debug, Default)]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use redial::parts::{Operation, OwnedHedged, OwnedPolicy};
+use redial::report::AttemptEnd;
 use redial::throttle::{Bucket, RetryBudget};
-use redial::{Attempt, AttemptEnd, Directive, Failure, Hedged, Policy, Stage, StopReason, ms, s};
+use redial::{Attempt, Directive, Failure, Hedged, Policy, Stage, StopReason, ms, s};
 
 /// Fails with these stages in turn, then succeeds.
 struct Failing {

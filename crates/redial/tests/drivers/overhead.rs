@@ -10,7 +10,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redial::throttle::RetryBudget;
-use redial::{Policy, Sleeper, StopReason, Throttle, ms, s, time::Ns};
+use redial::time::Sleeper;
+use redial::{Policy, StopReason, Throttle, ms, s, time::Ns};
 
 use crate::manual_clock::{ManualClock, poll};
 

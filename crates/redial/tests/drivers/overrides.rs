@@ -104,7 +104,7 @@ async fn override_keeps_the_name_and_works_without_a_policy() {
     assert_eq!((error.attempts(), error.report().policy.to_string()), (2, here));
     let named = Policy::immediate().name("fetch").build();
     let error = named.retry(fails).when(|_| true).attempts(1).await.expect_err("always busy");
-    assert_eq!(error.report().policy.given(), Some("fetch"));
+    assert_eq!(error.report().policy.custom(), Some("fetch"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,18 +114,18 @@ async fn override_of_the_name_reaches_hooks_reports_and_call_logs() {
     let call = policy.retry(fails).when(|_| true).name("load user").call_log(&mut call_log);
     let call = call.on_event(|context, _| names.push(context.policy.to_string()));
     let error = call.await.expect_err("always busy");
-    assert_eq!(error.report().policy.given(), Some("load user"));
+    assert_eq!(error.report().policy.custom(), Some("load user"));
     assert!(names.len() > 2 && names.iter().all(|name| name == "load user"), "{names:?}");
     assert_eq!(call_log.policy(), Some("load user"));
     assert_eq!(policy.tokens(0), Some(9.0), "the budget is still that of the policy");
 
     let call = redial::retry(|| Ok::<_, &str>(7)).when(|_| true).name("default policy");
     let (_, report) = call.with_report().call().expect("it works");
-    assert_eq!(report.policy.given(), Some("default policy"));
+    assert_eq!(report.policy.custom(), Some("default policy"));
     let mut unit = ();
     let call = policy.retry_on(&mut unit, async |()| fails().await).name("borrowing");
     let error = call.when(|_| true).await.expect_err("always busy");
-    assert_eq!(error.report().policy.given(), Some("borrowing"));
+    assert_eq!(error.report().policy.custom(), Some("borrowing"));
 }
 
 /// A call log is replayed with the policy that the call had.

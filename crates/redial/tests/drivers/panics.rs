@@ -7,7 +7,9 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
-use redial::{Event, EventContext, Hedged, Jitter, Policy, Sleeper, ms, s, time::Ns};
+use redial::call_log::EventContext;
+use redial::time::Sleeper;
+use redial::{Event, Hedged, Jitter, Policy, ms, s, time::Ns};
 
 use crate::manual_clock::{Count, Counted, ManualClock, poll};
 

@@ -77,6 +77,38 @@ fn program_returns_eyre_errors_with_a_question_mark() {
     assert!(error.downcast_ref::<redial::Error<io::Error>>().is_some());
 }
 
+/// A handler that maps causes to answers keeps working around a retried call.
+#[test]
+fn program_finds_the_error_of_a_call_in_a_chain() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("loading user 7")]
+    struct LoadError(#[source] redial::Error<io::Error>);
+
+    type BoxedError = Box<dyn Error + Send + Sync>;
+    let call = || FETCH.retry(refused).when(is_transient).call().unwrap_err();
+    let until = FETCH.retry(refused).until(|_| false).when(is_transient).call().unwrap_err();
+    let operation = || -> Result<(), BoxedError> { Err(refused().unwrap_err().into()) };
+    let boxed = FETCH.retry(operation).when(|_| true).call().map_err(redial::Error::boxed);
+
+    let chains: [BoxedError; 6] = [
+        refused().unwrap_err().into(),
+        call().into(),
+        LoadError(call()).into(),
+        until.map_value(|_| ()).into(),
+        boxed.unwrap_err().into(),
+        io::Error::other(LoadError(call())).into(),
+    ];
+    for chain in chains {
+        assert!(redial::find_error::<io::Error>(&*chain).is_some(), "{chain:?}");
+        assert!(redial::find_error::<std::fmt::Error>(&*chain).is_none(), "{chain:?}");
+    }
+    let error: anyhow::Error = anyhow::Error::new(call()).context("loading user 7");
+    let found = redial::find_error::<io::Error>(&*error).expect("below the context");
+    assert_eq!(found.kind(), io::ErrorKind::ConnectionRefused);
+    let error: eyre::Report = eyre::Report::new(LoadError(call()));
+    assert!(redial::find_error::<io::Error>(&*error).is_some());
+}
+
 #[test]
 fn program_returns_boxed_errors_with_a_question_mark() {
     fn plain() -> Result<u32, Box<dyn Error>> {

@@ -8,6 +8,7 @@ use reqwest::{Client, Response, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+/// Its budget belongs to the process: each test begins with a full one.
 static GET: Policy = Policy::exponential(ms(20)).attempts(4).deadline(s(30)).name("get").build();
 
 /// Which answers are worth a retry. A GET is idempotent, so this includes requests that may have been
@@ -78,6 +79,7 @@ const PAGE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\nconnection: close\r\
 
 #[tokio::test]
 async fn program_waits_as_long_as_retry_after_asks() {
+    let _budgets = redial::testing::fresh_budgets();
     let url = serve(&[BROKEN, BUSY, PAGE]).await;
     let start = Instant::now();
     let response = get(&Client::new(), &url).await.expect("the third response is good");
@@ -87,6 +89,7 @@ async fn program_waits_as_long_as_retry_after_asks() {
 
 #[tokio::test]
 async fn program_returns_the_last_response() {
+    let _budgets = redial::testing::fresh_budgets();
     let url = serve(&[BROKEN, BROKEN, BROKEN, BROKEN]).await;
     let response = get(&Client::new(), &url).await.expect("a response");
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
@@ -94,6 +97,7 @@ async fn program_returns_the_last_response() {
 
 #[tokio::test]
 async fn program_reports_a_server_that_is_down() {
+    let _budgets = redial::testing::fresh_budgets();
     // A socket that is bound and does not listen refuses connections.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use async_io::Timer;
-use redial::time::{Ns, SleepingOn, duration};
-use redial::{Policy, Sleeper, ms};
+use redial::time::{Ns, Sleeper, SleepingOn, duration};
+use redial::{Policy, ms};
 
 /// The clock and the timer of `async-io`, which smol uses.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 use redial::testing::{Clock, block_on};
+use redial::time::Sleeper;
 use redial::{
-    CallLog, Event, Hedged, Policy, Sleeper, StopReason, ms, s,
+    CallLog, Event, Hedged, Policy, StopReason, ms, s,
     strategy::{Decision, Request},
     time::Ns,
 };

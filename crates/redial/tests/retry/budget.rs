@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use redial::testing::{Clock, block_on};
 use redial::throttle::{Bucket, CostBucket, CostBucketConfig, RetryBudget, WhenEmpty};
-use redial::{Error, Failure, Policy, Sleeper, StopReason, Throttle, ms, s};
+use redial::time::Sleeper;
+use redial::{Error, Failure, Policy, StopReason, Throttle, ms, s};
 
 use crate::common::{Fails, run_one};
 

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use redial::testing::{Clock, block_on};
+use redial::time::Sleeper;
 use redial::{
-    Builder, CallLog, Error, Event, Failure, Jitter, Policy, Sleeper, StopReason, Throttle,
-    time::Ns,
+    Builder, CallLog, Error, Event, Failure, Jitter, Policy, StopReason, Throttle, time::Ns,
 };
 
 /// The result of a call.

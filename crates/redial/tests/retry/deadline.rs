@@ -7,8 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use redial::time::Sleeper;
 use redial::{
-    Failure, Policy, PolicyError, Reason, Sleeper, StopReason, Throttle, ms,
+    Failure, Policy, PolicyError, Reason, StopReason, Throttle, ms,
     rules::{LimitBasis, Limits, Rules},
     s,
     time::Ns,

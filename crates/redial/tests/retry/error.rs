@@ -142,7 +142,8 @@ fn error_boxed_can_be_returned_and_downcast() {
         returned.to_string(),
         "busy (3 attempts in at least 20 ms; gave up: no attempt left)"
     );
-    let found = returned.downcast_ref::<redial::Error<redial::AnyError>>().expect("its type");
+    let found =
+        returned.downcast_ref::<redial::Error<redial::parts::AnyError>>().expect("its type");
     assert!(found.last().expect("an error").downcast_ref::<io::Error>().is_some());
     let inner = error.into_last().expect("an error").into_inner();
     assert!(inner.is::<io::Error>());

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use redial::testing::{Clock, block_on, hangs, play, succeeds};
 use redial::throttle::{Bucket, RetryBudget};
-use redial::{Hedged, Policy, Report, Sleeper, StopReason, ms, s};
+use redial::time::Sleeper;
+use redial::{Hedged, Policy, Report, StopReason, ms, s};
 
 /// Runs a hedged call whose attempts have these durations and results; returns the starts, too.
 fn race(

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use redial::classify::Hint;
 use redial::testing::{draws, fails, fails_with, play, succeeds};
-use redial::{CallLog, Event, Failure, Hint, Policy, StopReason, Throttle, ms, s};
+use redial::{CallLog, Event, Failure, Policy, StopReason, Throttle, ms, s};
 
 use crate::common::{Fails, announced, exact, run, run_one};
 

@@ -52,6 +52,21 @@ async fn tower_hedging_returns_the_last_error() {
     assert_eq!((error.stop_reason(), error.attempts()), (StopReason::AttemptsExhausted, 3));
 }
 
+/// A loaded policy may hedge; the request says that it must not run twice.
+#[tokio::test(start_paused = true)]
+async fn tower_request_that_is_not_idempotent_is_not_hedged() {
+    let retries = Policy::constant(ms(10)).attempts(3).throttle(Throttle::none()).build();
+    for policy in [AnyPolicy::from(READ.clone()), AnyPolicy::from(retries)] {
+        let inner = Scripted::timed(&[(500, Err(Failed::Busy)), (5, Ok(2))]);
+        let log = inner.log();
+        let layer = RetryLayer::new(policy)
+            .when(always)
+            .call_options(|_: &u32, options| options.not_idempotent());
+        let error = layer.layer(inner).oneshot(1).await.unwrap_err();
+        assert_eq!((error.stop_reason(), log().len()), (StopReason::NotIdempotent, 1));
+    }
+}
+
 /// For requests that must not run twice.
 #[tokio::test(start_paused = true)]
 async fn tower_request_with_one_attempt_is_not_hedged() {

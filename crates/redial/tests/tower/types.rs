@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use redial::parts::When;
-use redial::time::Tokio;
-use redial::tower::{Cloned, ResponseFuture, RetryLayer, RetryService, SharedHedged, StaticPolicy};
-use redial::{Hedged, Policy, Throttle, ms};
+use redial::parts::{Origin, When};
+use redial::testing::{Clock, block_on};
+use redial::time::{Sleeper, SleepingOn, Tokio};
+use redial::tower::{
+    Cloned, NoOptions, ResponseFuture, RetryLayer, RetryService, SharedHedged, StaticPolicy,
+};
+use redial::{AnyPolicy, Hedged, Policy, Throttle, ms};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::common::{Failed, Scripted, always};
@@ -36,6 +39,29 @@ async fn tower_service_and_future_have_names() {
     let mut client = Client { service: layer.layer(Scripted::answers(&[Ok(7)])) };
     let response: Response<SharedHedged> = client.service.ready().await.unwrap().call(1);
     assert_eq!(response.await.unwrap(), 7);
+}
+
+#[test]
+fn tower_layer_takes_the_sleeper_of_its_policy() {
+    static ON_CLOCK: SleepingOn<Policy, Clock> =
+        Policy::constant(ms(10)).attempts(3).throttle(Throttle::none()).build().sleeping_on(Clock);
+    fn millis<P>(layer: RetryLayer<P, Accepts, Cloned, NoOptions, Clock>) -> u64
+    where
+        P: Origin<'static>,
+    {
+        let answers = std::cell::Cell::new(0);
+        let inner = tower::service_fn(|_: u32| {
+            answers.set(answers.get() + 1);
+            std::future::ready(if answers.get() < 3 { Err(Failed::Busy) } else { Ok(7) })
+        });
+        let start = Clock.now();
+        assert_eq!(block_on(layer.layer(inner).oneshot(1)).unwrap(), 7);
+        (Clock.now() - start) / 1_000_000
+    }
+    assert_eq!(millis(RetryLayer::new(&ON_CLOCK).when(accepts())), 20);
+    assert_eq!(millis(RetryLayer::new(ON_CLOCK.clone()).when(accepts())), 20);
+    let any = AnyPolicy::from(THRICE.clone()).sleeping_on(Clock);
+    assert_eq!(millis(RetryLayer::new(any).when(accepts())), 20);
 }
 
 #[tokio::test(start_paused = true)]

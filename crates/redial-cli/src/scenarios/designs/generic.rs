@@ -2,8 +2,9 @@
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
+use redial::classify::Hint;
 use redial::config::{AnyPolicy, HintMaxConfig, ThrottleConfig};
-use redial::{Directive, Hint, Stage, config::PolicyConfig};
+use redial::{Directive, Stage, config::PolicyConfig};
 
 use super::super::json::{Fields, Reader, quoted};
 use super::super::model::Outcome;

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
-use redial::{Sleeper, Tokio, time::Ns};
+use redial::time::{Ns, Sleeper, Tokio};
 
 /// tokio's sleeper with a slowdown. Times are in scenario time, since the start.
 #[derive(Clone, Copy, Debug)]

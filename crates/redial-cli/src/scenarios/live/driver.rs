@@ -12,9 +12,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use redial::call_log::EventContext;
 use redial::config::AnyPolicy;
 use redial::testing::draws;
-use redial::{Directive, Error, Event, EventContext, Policy, Sleeper, StopReason, time::Ns};
+use redial::time::Sleeper;
+use redial::{Directive, Error, Event, Policy, StopReason, time::Ns};
 
 use super::super::designs::Refusal;
 use super::super::model::{Call, Outcome, Scenario};

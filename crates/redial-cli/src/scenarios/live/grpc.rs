@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::future;
 use std::time::Duration;
 
-use redial::Sleeper;
 use redial::testing::draws;
+use redial::time::Sleeper;
 use redial_faults::grpc::{Answer, CALLS_MAX, Handle, OnConnect, STREAMS_KEPT, Script, Server};
 use redial_grpc::{RetryLayer, RetryService, SharedCallLog};
 use redial_service_config::{ClientOptions, ServiceConfig};

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prost::Message as _;
-use redial::time::Ns;
-use redial::{Directive, Sleeper, StopReason};
+use redial::time::{Ns, Sleeper};
+use redial::{Directive, StopReason};
 use redial_echo::echo_client::EchoClient;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_faults::grpc::{

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use http::uri::PathAndQuery;
 use http::{Request, Uri};
-use redial::Sleeper;
+use redial::time::Sleeper;
 use redial_echo::echo_client::EchoClient;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_faults::grpc::CALL_HEADER;

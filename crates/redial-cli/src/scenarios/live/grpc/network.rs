@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper_util::rt::TokioIo;
-use redial::{Sleeper, time::Ns};
+use redial::time::{Ns, Sleeper};
 use redial_faults::grpc::{CALL_HEADER, Connector};
 use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint, Error};
