@@ -217,8 +217,7 @@ impl RetryLayerBuilder {
     }
 
     /// Disables retries for calls that are made while handling an inbound retry, so that the retries of
-    /// chained services do not multiply. Off by default; see `inbound_attempt::InboundAttempt` (feature
-    /// `tonic`).
+    /// chained services do not multiply. Off by default; see `InboundAttempt` (feature `tonic`).
     pub const fn depth_control(mut self) -> Self {
         self.depth_control = true;
         self

@@ -115,6 +115,7 @@ mod headers;
 #[cfg(feature = "tonic")]
 pub mod inbound_attempt;
 mod layer;
+#[doc(hidden)]
 #[cfg(all(test, loom))]
 mod loom_models;
 mod message_size;
@@ -142,6 +143,8 @@ pub use config_watch::{ConfigWatch, WATCH_MIN};
 pub use control::Control;
 pub use layer::{RetryLayer, RetryLayerBuilder};
 pub use methods::METHODS_MAX;
+#[cfg(feature = "tonic")]
+pub use inbound_attempt::InboundAttempt;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 pub use observe::{Gauge, Metric};
 pub use options::{CallOptions, SharedCallLog};
