@@ -86,7 +86,7 @@
 //!   attempt, the response body in the span of the call. The span of a call contains the events of
 //!   every `redial` call under the target `redial` (see [`redial::trace`]). A watched config file emits
 //!   `config in force` (INFO) and `config refused` (WARN). A balanced channel emits its own events
-//!   under `redial::grpc`: `backends changed` (INFO), `backend avoided`, `name not resolved`,
+//!   under `redial::grpc`: `backends changed` (INFO), `backend ejected`, `name not resolved`,
 //!   `config refused` and `config has warnings` (WARN).
 //!
 //! | span | fields | at its end |
