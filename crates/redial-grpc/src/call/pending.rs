@@ -50,7 +50,7 @@ where
     pub(crate) fn enter_first_span(&self) -> Option<SpanGuard> {
         match &self.call {
             Call::Running(call) => Some(call.observer().enter_attempt_span(FIRST.attempt)),
-            Call::FirstAttempt(_) | Call::Committed(_) | Call::Ended => None,
+            Call::FirstAttempt(_) | Call::Responding(_) | Call::Ended => None,
         }
     }
 }
@@ -76,7 +76,8 @@ where
         let Some(future) = first.as_mut().as_pin_mut() else { return Poll::Pending };
         match std::task::ready!(future.poll(cx)) {
             Ok(response) if response_status::head(&response) == Head::Headers => {
-                Poll::Ready(Ok(self.commit(FIRST, response, false)))
+                self.request.commit(FIRST.attempt);
+                Poll::Ready(Ok(self.respond(FIRST, response, false)))
             }
             result => self.poll_running(Some(result.map_err(Into::into)), first, adapter, cx),
         }
@@ -107,7 +108,7 @@ where
         };
         Poll::Ready(match end {
             PendingEnd::Response(CommittedResponse { attempt, response, ok_in_headers }) => {
-                Ok(self.commit(attempt, response, ok_in_headers))
+                Ok(self.respond(attempt, response, ok_in_headers))
             }
             PendingEnd::Ended(end) => self.end(end, adapter),
         })
@@ -115,20 +116,19 @@ where
 
     /// The call goes on in the response body. `ok_in_headers`: the headers have the status OK already but
     /// leave the stream open.
-    fn commit(
+    fn respond(
         &mut self,
         attempt: RunningAttempt,
         mut response: Response<R>,
         ok_in_headers: bool,
     ) -> Response<ResponseBody<R>> {
-        self.request.commit(attempt.attempt);
         if ok_in_headers {
             // Moved to the trailers: a client that finds a status in the headers ignores trailers.
             response.headers_mut().remove(STATUS);
         }
         stamp_response(&mut response, attempt.number);
         let call = std::mem::replace(&mut self.call, Call::Ended);
-        let call = call.commit(attempt.number, ok_in_headers);
+        let call = call.respond(attempt.number, ok_in_headers);
         response.map(|body| ResponseBody::new(body, call))
     }
 
