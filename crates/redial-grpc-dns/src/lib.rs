@@ -28,8 +28,9 @@
 //! [`ChannelSnapshot::config_warnings`](redial_grpc_balance::ChannelSnapshot::config_warnings) and as
 //! a `tracing` event.
 //!
-//! Invariant: a resolver draws one random number, when it is built, and compares every `percentage`
-//! with it. Another lookup never changes which choice of a list applies; only a changed list does.
+//! Invariant: a resolver draws at most one random number, when it is built (none with
+//! [`draw`](DnsResolverBuilder::draw)), and compares every `percentage` with it. Another lookup never
+//! changes which choice of a list applies; only a changed list does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -45,4 +45,5 @@ pub use inbound_attempt::{
 pub use incoming_request::IncomingRequest;
 pub use peeked_body::PeekedBody;
 pub use pushback::PushbackExt;
-pub use redial_grpc::inbound_attempt::{Headers, InboundAttempt, previous_attempts};
+pub use redial_grpc::InboundAttempt;
+pub use redial_grpc::inbound_attempt::{Headers, previous_attempts};

@@ -8,7 +8,8 @@
 //! | --- | --- | --- |
 //! | [`Call::FirstAttempt`] | response future | the outcome of the first attempt, and nothing else |
 //! | [`Call::Running`] | response future | outcomes, timers, retries, hedges: the state machine decides |
-//! | [`Call::Committed`] | response body | messages, the final status, the deadline |
+//! | [`Call::Responding`] | response body | messages, the final status, the deadline |
+//! | [`Call::Panicked`] | response body | nothing: user code panicked (a future keeps that in its `Kind`) |
 //! | [`Call::Ended`] | both | nothing: a call that passes through has this phase from the start |
 //!
 //! Most calls succeed with their first attempt and never need the state machine, so a call without a
@@ -28,13 +29,13 @@ mod attempt;
 mod attempt_driver;
 mod attempt_outcome;
 mod buffered_message;
-mod committed;
 mod failure;
 mod first_attempt;
 mod initial_body;
 mod pending;
 mod recorder;
 mod request_head;
+mod responding;
 mod response_body;
 mod response_future;
 mod retry_request;
@@ -51,12 +52,12 @@ use crate::methods::PlanRef;
 use crate::shared::Shared;
 use crate::throttle::Throttle;
 
-use committed::{CommittedCall, ResponseState};
 use first_attempt::FirstAttemptCall;
+use responding::{RespondingCall, ResponseState};
 use running::RunningCall;
 
-pub(crate) use committed::request_too_large;
 pub(crate) use request_head::{DefaultHead, RequestHeaders};
+pub(crate) use responding::request_too_large;
 pub use response_body::ResponseBody;
 pub use response_future::ResponseFuture;
 pub(crate) use start::start;
@@ -67,8 +68,11 @@ pub(crate) enum Call {
     FirstAttempt(FirstAttemptCall),
     /// The call has its state machine. Boxed, since few calls need it.
     Running(Box<RunningCall>),
-    /// Response headers have arrived: the call belongs to that attempt.
-    Committed(CommittedCall),
+    /// Response headers have arrived: the call belongs to their attempt. (A full replay buffer can commit a
+    /// call before, while it is `Running`.)
+    Responding(RespondingCall),
+    /// User code panicked while the response was polled, so the call can only be dropped.
+    Panicked(#[expect(dead_code, reason = "dropped with the body")] Box<RespondingCall>),
     /// The result is known.
     Ended,
 }
@@ -78,29 +82,30 @@ impl fmt::Debug for Call {
         f.write_str(match self {
             Call::FirstAttempt(_) => "FirstAttempt",
             Call::Running(_) => "Running",
-            Call::Committed(_) => "Committed",
+            Call::Responding(_) => "Responding",
+            Call::Panicked(_) => "Panicked",
             Call::Ended => "Ended",
         })
     }
 }
 
 impl Call {
-    /// The call after the commit to the attempt with this number. `ok_in_headers`: the response headers
-    /// have the status OK already but leave the stream open. On the fast path there is only the first
-    /// attempt, whose headers have no status.
-    fn commit(self, number: u32, ok_in_headers: bool) -> Self {
+    /// The call once the response headers of the attempt with this number have arrived. `ok_in_headers`:
+    /// they have the status OK already but leave the stream open. On the fast path there is only the first
+    /// attempt, whose headers have no status; this commits it.
+    fn respond(self, number: u32, ok_in_headers: bool) -> Self {
         match self {
             Call::FirstAttempt(mut first) => {
                 debug_assert!(number == 1 && !ok_in_headers, "only response headers commit it");
                 first.committed();
-                Call::Committed(CommittedCall::FirstAttempt(first))
+                Call::Responding(RespondingCall::FirstAttempt(first))
             }
             Call::Running(mut call) => {
                 let max = call.context().method.response_max();
                 call.response = ResponseState::new(number, ok_in_headers, max);
-                Call::Committed(CommittedCall::Running(call))
+                Call::Responding(RespondingCall::Running(call))
             }
-            Call::Committed(_) | Call::Ended => self,
+            Call::Responding(_) | Call::Panicked(_) | Call::Ended => self,
         }
     }
 
@@ -111,7 +116,7 @@ impl Call {
         }
         match self {
             Call::Running(call) => Some(call),
-            Call::FirstAttempt(_) | Call::Committed(_) | Call::Ended => None,
+            _ => None,
         }
     }
 }
@@ -128,9 +133,12 @@ impl CallContext {
         self.method.plan()
     }
 
-    /// The throttle of the server; none if retries are off (G12).
+    /// The throttle of the layer; none if retries are off (G12).
     fn throttle(&self) -> Throttle {
-        Throttle((self.method.retries() != Retries::Off).then(|| self.shared.server.clone()))
+        match self.method.retries() {
+            Retries::Off => Throttle::None,
+            Retries::Transparent | Retries::All => self.shared.throttle.clone(),
+        }
     }
 }
 

@@ -1,5 +1,8 @@
 //! The inbound attempt that a server is currently handling, for calls that its handler makes.
 //!
+//! Clients need [`InboundAttempt`]. The module is hidden; the rest of it is public for
+//! `redial-grpc-server`, which exports it.
+//!
 //! The value is task-local: it is available in the handler's future and its response stream. Spawned
 //! tasks do not inherit it; use [`InboundAttempt::scope`] to pass it on.
 
@@ -24,7 +27,7 @@ tokio::task_local! {
 ///
 /// There are two ways to pass it to the client. Explicitly, for one call:
 /// ```
-/// use redial_grpc::inbound_attempt::InboundAttempt;
+/// use redial_grpc::InboundAttempt;
 /// use tonic::Request;
 ///
 /// fn onward(incoming: &Request<String>) -> Request<String> {
@@ -49,7 +52,8 @@ pub struct InboundAttempt {
 }
 
 impl InboundAttempt {
-    /// Reads the inbound attempt from the headers of a request.
+    /// Reads the inbound attempt from the headers of a request: a request of tonic or http, its
+    /// metadata or its header map.
     #[must_use]
     pub fn of<H: Headers + ?Sized>(call: &H) -> Self {
         Self { previous_attempts: previous_attempts(call) }
@@ -78,7 +82,7 @@ impl InboundAttempt {
     /// spawns: spawned tasks do not inherit it.
     ///
     /// ```
-    /// # use redial_grpc::inbound_attempt::InboundAttempt;
+    /// # use redial_grpc::InboundAttempt;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let incoming = tonic::Request::new(());
     /// let inbound = InboundAttempt::of(&incoming);

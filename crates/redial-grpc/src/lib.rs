@@ -46,6 +46,7 @@
 //! | statistics, metrics, spans | [`Control::statistics`], features `metrics`, `opentelemetry`, `tracing` | below, [guide][metrics] |
 //! | streaming requests and their replay buffer | [`Replay`] | [guide][streams] |
 //! | load balancing: retries and hedges use another backend | crate `redial-grpc-balance`, [`UsedBackends`] | [guide][backends] |
+//! | one retry budget for gRPC, HTTP and AWS clients | [`RetryBudget`], [`RetryLayerBuilder::retry_budget`] | [guide][budgets] |
 //! | servers: previous attempts, pushback, held headers, deadlines, retry depth | crate `redial-grpc-server` | [guide][servers] |
 //! | other versions of tonic, other clients | [`RetryLayer::adapter`], [`ClientAdapter`] | |
 //!
@@ -72,6 +73,7 @@
 //! [metrics]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#metrics
 //! [backends]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#load-balancing
 //! [streams]: https://github.com/redial-rs/redial/blob/main/docs/grpc/reference.md#request-buffering-and-replay
+//! [budgets]: https://github.com/redial-rs/redial/blob/main/docs/grpc/policies.md#retry-budgets
 //! [servers]: https://github.com/redial-rs/redial/blob/main/docs/grpc/servers.md
 //!
 //! # Observability
@@ -86,7 +88,7 @@
 //!   attempt, the response body in the span of the call. The span of a call contains the events of
 //!   every `redial` call under the target `redial` (see [`redial::trace`]). A watched config file emits
 //!   `config in force` (INFO) and `config refused` (WARN). A balanced channel emits its own events
-//!   under `redial::grpc`: `backends changed` (INFO), `backend avoided`, `name not resolved`,
+//!   under `redial::grpc`: `backends changed` (INFO), `backend ejected`, `name not resolved`,
 //!   `config refused` and `config has warnings` (WARN).
 //!
 //! | span | fields | at its end |
@@ -113,6 +115,7 @@ mod config_watch;
 mod control;
 mod headers;
 #[cfg(feature = "tonic")]
+#[doc(hidden)]
 pub mod inbound_attempt;
 mod layer;
 #[cfg(all(test, loom))]
@@ -140,11 +143,14 @@ pub use client_adapter::{AdapterFn, ClientAdapter, LocalStatus, Tonic};
 pub use config_file::ConfigFileError;
 pub use config_watch::{ConfigWatch, WATCH_MIN};
 pub use control::Control;
+#[cfg(feature = "tonic")]
+pub use inbound_attempt::InboundAttempt;
 pub use layer::{RetryLayer, RetryLayerBuilder};
 pub use methods::METHODS_MAX;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 pub use observe::{Gauge, Metric};
 pub use options::{CallOptions, SharedCallLog};
+pub use redial::throttle::RetryBudget;
 pub use redial::{BoxError, CallLog, Event, StopReason};
 pub use redial_core::{HedgeAt, HedgeAtBuilder, HedgeDelay, LatencyEstimate};
 pub use redial_service_config::{

@@ -14,13 +14,14 @@ use tokio::time::Instant;
 ///
 /// let call_log = SharedCallLog::new();
 /// let mut request = tonic::Request::new(());
-/// request.extensions_mut().insert(CallOptions::new().wait_for_ready(true).call_log(&call_log));
+/// request.extensions_mut().insert(CallOptions::new().wait_for_ready().call_log(&call_log));
 /// // ... after the call:
 /// assert!(call_log.take().events().is_empty());
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct CallOptions {
     pub(crate) retries: Option<Retries>,
+    /// `None`: as the config says.
     pub(crate) wait_for_ready: Option<bool>,
     pub(crate) call_log: Option<SharedCallLog>,
     pub(crate) attempt_timeout: Option<AttemptTimeout>,
@@ -43,10 +44,18 @@ impl CallOptions {
         self
     }
 
-    /// Whether this call waits for a connection; overrides the config (decision G41).
+    /// This call waits for a connection, whatever `waitForReady` in the config says (decision G41).
     #[must_use]
-    pub const fn wait_for_ready(mut self, wait: bool) -> Self {
-        self.wait_for_ready = Some(wait);
+    pub const fn wait_for_ready(mut self) -> Self {
+        self.wait_for_ready = Some(true);
+        self
+    }
+
+    /// This call does not wait for a connection, whatever `waitForReady` in the config says: an attempt
+    /// that finds none fails with UNAVAILABLE (decision G41).
+    #[must_use]
+    pub const fn fail_fast(mut self) -> Self {
+        self.wait_for_ready = Some(false);
         self
     }
 

@@ -128,8 +128,9 @@ struct Inner<B> {
     freed: u64,
     /// A frame over the limit, which waits for commit.
     overflow: Option<Bytes>,
-    /// The attempt that the call is committed to.
-    committed: Option<u32>,
+    /// The only attempt that may read: the one that the call is committed to, or the first if retries are
+    /// off.
+    restricted_to: Option<u32>,
     /// The open attempts.
     open: Vec<Progress>,
     end: Option<End>,
@@ -179,7 +180,7 @@ where
             frames,
             freed: 0,
             overflow: None,
-            committed: None,
+            restricted_to: None,
             open: Vec::new(),
             end: None,
             failure: None,
@@ -194,7 +195,7 @@ where
     /// error when it is read.
     pub(crate) fn open(self: &Arc<Self>, attempt: u32) -> Replay<B> {
         let mut inner = lock(&self.inner);
-        if inner.committed.is_none() && inner.end != Some(End::Released) {
+        if inner.restricted_to.is_none() && inner.end != Some(End::Released) {
             inner.open.push(Progress { attempt, next: 0, written: 0 });
         }
         drop(inner);
@@ -289,14 +290,15 @@ where
 }
 
 impl<B> ReplayBuffer<B> {
-    /// Commits to this attempt: cancels the other readers and frees the frames that it has read. Only the
-    /// first commit has an effect.
+    /// Restricts the buffer to this attempt, because the call is committed to it or retries are off:
+    /// cancels the other readers and frees the frames that it has read. Only the first commit has an
+    /// effect.
     pub(crate) fn commit(&self, attempt: u32) {
         let mut guard = lock(&self.inner);
         let inner = &mut *guard;
         let mut freed = None;
-        if inner.committed.is_none() && inner.end != Some(End::Released) {
-            inner.committed = Some(attempt);
+        if inner.restricted_to.is_none() && inner.end != Some(End::Released) {
+            inner.restricted_to = Some(attempt);
             inner.open.retain(|it| it.attempt == attempt);
             inner.reservation.release();
             freed = Some(match inner.open.first() {
@@ -329,7 +331,7 @@ impl<B> ReplayBuffer<B> {
     pub(crate) fn close(&self, attempt: u32) {
         let mut inner = lock(&self.inner);
         inner.open.retain(|it| it.attempt != attempt);
-        let freed = (inner.committed == Some(attempt)).then(|| inner.release());
+        let freed = (inner.restricted_to == Some(attempt)).then(|| inner.release());
         drop(inner);
         // A connection that waits for this body would keep the stream open, so it is woken.
         if let Some(waker) = self.reader_wakers.remove(attempt) {
@@ -342,7 +344,7 @@ impl<B> ReplayBuffer<B> {
 impl<B> Inner<B> {
     /// Whether a frame waits for commit.
     fn is_full(&self) -> bool {
-        self.overflow.is_some() && self.committed.is_none()
+        self.overflow.is_some() && self.restricted_to.is_none()
     }
 
     /// Number of frames that were read from the source.
@@ -353,7 +355,7 @@ impl<B> Inner<B> {
     /// The next frame of the open attempt at this index, if it is buffered.
     fn next_frame(&mut self, index: usize) -> Option<Bytes> {
         let progress = &mut self.open[index];
-        let bytes = if self.committed.is_some() {
+        let bytes = if self.restricted_to.is_some() {
             // Only the committed attempt is open, and the frames that it has read are freed.
             let bytes = self.frames.pop_front().or_else(|| self.overflow.take())?;
             self.freed += 1;
@@ -402,7 +404,7 @@ impl<B> Inner<B> {
             return Some(bytes);
         }
         // After commit frames pass through and are not counted.
-        if self.committed.is_some() || self.reservation.add(bytes.len() as u64) {
+        if self.restricted_to.is_some() || self.reservation.add(bytes.len() as u64) {
             self.frames.push_back(bytes);
         } else {
             self.overflow = Some(bytes);

@@ -187,7 +187,8 @@ impl Plan {
         Classification { directive, proof: None, drains }
     }
 
-    /// Classifies an attempt that the connection returned before writing it (decision G27).
+    /// Classifies an attempt that the connection returned before writing it (decision G27), or one that
+    /// found no connection, of a call that waits for one (decision G28).
     #[must_use]
     pub const fn unsent(&self) -> Classification {
         self.lost(Stage::Unsent, Some(Proof::Unsent))
@@ -199,12 +200,11 @@ impl Plan {
         self.lost(Stage::InFlight, Some(Proof::Unprocessed))
     }
 
-    /// Classifies an attempt that found no connection (decision G28): UNAVAILABLE, unless the call is
-    /// `wait_for_ready`.
+    /// Classifies an attempt that found no connection, of a call that does not wait for one (decision
+    /// G28): UNAVAILABLE. If the call is `wait_for_ready`, such an attempt is [`unsent`](Plan::unsent).
     #[must_use]
-    pub const fn unconnected(&self, wait_for_ready: bool) -> Classification {
-        let proof = if wait_for_ready { Some(Proof::Unsent) } else { None };
-        self.lost(Stage::Unsent, proof)
+    pub const fn unconnected(&self) -> Classification {
+        self.lost(Stage::Unsent, None)
     }
 
     /// UNAVAILABLE at this stage, with a proof that the server did not process the attempt, if any.

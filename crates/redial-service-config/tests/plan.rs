@@ -195,12 +195,11 @@ fn plan_classifies_lost_attempts_as_unavailable_with_proof() {
     };
     assert_eq!(plan.unsent(), lost(Stage::Unsent, Some(Proof::Unsent)));
     assert_eq!(plan.unprocessed(), lost(Stage::InFlight, Some(Proof::Unprocessed)));
-    assert_eq!(plan.unconnected(false), lost(Stage::Unsent, None));
-    assert_eq!(plan.unconnected(true), lost(Stage::Unsent, Some(Proof::Unsent)));
+    assert_eq!(plan.unconnected(), lost(Stage::Unsent, None));
     let none = ClientOptions::default().plan(None);
     let fails = |proof| Classification { directive: Directive::Fail, proof, drains: false };
     assert_eq!(none.unsent(), fails(Some(Proof::Unsent)));
-    assert_eq!(none.unconnected(false), fails(None));
+    assert_eq!(none.unconnected(), fails(None));
 }
 
 #[test]

@@ -22,34 +22,22 @@
 //! per attempt unless a subscriber enables DEBUG.
 //!
 //! The functions are public for other drivers of `redial-core`, so that their calls emit the same events.
+//! A driver with more to say emits `gave up` itself when [`gave_up_due`] says so, as `redial-grpc` does.
 //! Without the feature they do nothing.
-
-/// The fields of a gRPC call in the event `gave up`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rpc<'a> {
-    /// `package.Service/Method`.
-    pub method: &'a str,
-    /// The name of the server, if the client knows one.
-    pub target: Option<&'a str>,
-    /// The name of the status code that the application receives.
-    pub status: &'a str,
-    /// The message of that status, sanitized for logs.
-    pub message: Option<&'a str>,
-}
 
 #[cfg(all(feature = "tracing", feature = "serde"))]
 pub(crate) use on::policy_warning;
 #[cfg(feature = "tracing")]
 pub(crate) use on::{budget_is_shared, call_gave_up, record_call};
 #[cfg(feature = "tracing")]
-pub use on::{gave_up, is_enabled, record};
+pub use on::{gave_up, gave_up_due, is_enabled, record};
 
 #[cfg(all(not(feature = "tracing"), feature = "serde"))]
 pub(crate) use off::policy_warning;
 #[cfg(not(feature = "tracing"))]
 pub(crate) use off::{budget_is_shared, call_gave_up, record_call};
 #[cfg(not(feature = "tracing"))]
-pub use off::{gave_up, is_enabled, record};
+pub use off::{gave_up, gave_up_due, is_enabled, record};
 
 #[cfg(not(feature = "tracing"))]
 mod off {
@@ -59,7 +47,6 @@ mod off {
     use redial_core::throttle::CallSite;
     use redial_core::{Event, StopReason};
 
-    use super::Rpc;
     use crate::policy_name::PolicyName;
     use crate::report::Report;
 
@@ -81,14 +68,14 @@ mod off {
     pub(crate) fn record_call(_event: &Event, _policy: &PolicyName, _error: Option<&str>) {}
     /// Emits `gave up` for a call of this crate.
     pub(crate) fn call_gave_up(_report: &Report, _error: Option<&dyn fmt::Display>) {}
-    /// Emits `gave up` if the call failed although its failure was retryable.
-    pub fn gave_up(
-        _stop_reason: StopReason,
-        _attempts: u32,
-        _elapsed: Option<Duration>,
-        _rpc: Option<Rpc<'_>>,
-    ) {
+    /// Whether to emit `gave up` for a call that ended for this reason; if so, how many were dropped
+    /// before it.
+    #[must_use]
+    pub fn gave_up_due(_stop_reason: StopReason) -> Option<u64> {
+        None
     }
+    /// Emits `gave up` if the call failed although its failure was retryable.
+    pub fn gave_up(_stop_reason: StopReason, _attempts: u32, _elapsed: Option<Duration>) {}
 }
 
 #[cfg(feature = "tracing")]
@@ -102,7 +89,6 @@ mod on {
     use tracing::field::display;
     use tracing::{Level, debug, enabled, trace, warn};
 
-    use super::Rpc;
     use crate::policy_name::PolicyName;
     use crate::report::Report;
 
@@ -188,23 +174,22 @@ mod on {
         }
     }
 
+    /// Whether to emit `gave up` for a call that ended for this reason; if so, how many were dropped
+    /// before it. Each answer counts as an event, so ask once per call, at its end.
+    #[must_use]
+    pub fn gave_up_due(stop_reason: StopReason) -> Option<u64> {
+        if !may_warn(stop_reason) {
+            return None;
+        }
+        LIMIT.pass(crate::clock::to_ns(Instant::now()))
+    }
+
     /// Emits `gave up` if the call failed although its failure was retryable.
-    pub fn gave_up(
-        stop_reason: StopReason,
-        attempts: u32,
-        elapsed: Option<Duration>,
-        rpc: Option<Rpc<'_>>,
-    ) {
-        if may_warn(stop_reason)
-            && let Some(suppressed) = LIMIT.pass(crate::clock::to_ns(Instant::now()))
-        {
+    pub fn gave_up(stop_reason: StopReason, attempts: u32, elapsed: Option<Duration>) {
+        if let Some(suppressed) = gave_up_due(stop_reason) {
             warn!(
                 target: "redial",
                 why = stop_reason.name(),
-                rpc.method = rpc.map(|rpc| rpc.method),
-                grpc.target = rpc.and_then(|rpc| rpc.target),
-                rpc.response.status_code = rpc.map(|rpc| rpc.status),
-                error = rpc.and_then(|rpc| rpc.message),
                 attempts,
                 elapsed_ms = elapsed.map(milliseconds),
                 suppressed,
@@ -215,9 +200,7 @@ mod on {
 
     /// Emits `gave up` for a call of this crate.
     pub(crate) fn call_gave_up(report: &Report, error: Option<&dyn fmt::Display>) {
-        if may_warn(report.stop_reason)
-            && let Some(suppressed) = LIMIT.pass(crate::clock::to_ns(Instant::now()))
-        {
+        if let Some(suppressed) = gave_up_due(report.stop_reason) {
             warn!(
                 target: "redial",
                 policy = display(&report.policy),

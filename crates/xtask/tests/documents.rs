@@ -2,6 +2,7 @@
 //! statement of the designs is shown by a test.
 //! Method: the checks of `xtask::documents` and `xtask::statements` on the repository itself.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use xtask::names::{self, Names};
@@ -138,4 +139,18 @@ fn couchbase_docs_exclude_the_couchbase2_protocol() {
     let file = xtask::root().join("crates/redial-couchbase/src/lib.rs");
     let source = fs::read_to_string(file).expect("it exists");
     assert!(source.contains("//! The `couchbase2` protocol is out of scope"));
+}
+
+#[test]
+fn grpc_docs_name_every_event_of_a_balanced_channel() {
+    let read = |path: &str| fs::read_to_string(xtask::root().join(path)).expect("it exists");
+    let docs = read("crates/redial-grpc/src/lib.rs");
+    let (_, list) = docs.split_once("A balanced channel emits its own events").expect("a list");
+    let (list, _) = list.split_once("//!\n").expect("its end");
+    let quoted = list.split('`').skip(1).step_by(2);
+    let documented: BTreeSet<&str> = quoted.filter(|name| name.contains(' ')).collect();
+    let source = read("crates/redial-grpc-balance/src/trace.rs");
+    let events = source.lines().filter(|line| line.contains("tracing::"));
+    let emitted: BTreeSet<&str> = events.filter_map(|line| line.rsplit('"').nth(1)).collect();
+    assert_eq!(documented, emitted);
 }

@@ -71,7 +71,7 @@ impl Call {
         let deadline = Duration::from_millis(random.u64(5..=1_000));
         let options = match random.u32(0..10) {
             0 => Some(CallOptions::new().retries(Retries::Off)),
-            1 => Some(CallOptions::new().wait_for_ready(true)),
+            1 => Some(CallOptions::new().wait_for_ready()),
             _ => None,
         };
         Call {

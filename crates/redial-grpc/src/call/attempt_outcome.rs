@@ -106,7 +106,8 @@ fn classify_transport_failure(
     match failure {
         TransportFailure::NotSent => plan.unsent(),
         TransportFailure::Unprocessed => plan.unprocessed(),
-        TransportFailure::NotConnected => plan.unconnected(wait_for_ready),
+        TransportFailure::NotConnected if wait_for_ready => plan.unsent(),
+        TransportFailure::NotConnected => plan.unconnected(),
         // A timeout set by the client itself is never retried (G5).
         TransportFailure::LocalTimeout => Classification::from(Directive::Fail),
         TransportFailure::MaybeProcessed => plan.classify(code, Pushback::None),

@@ -6,7 +6,7 @@ use http::Response;
 use redial_core::StopReason;
 use redial_service_config::Code;
 
-use super::committed::request_too_large;
+use super::responding::request_too_large;
 use super::response_body::ResponseBody;
 use crate::BoxError;
 use crate::client_adapter::{ClientAdapter, LocalStatus};

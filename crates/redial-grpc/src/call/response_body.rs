@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use redial_service_config::Code;
 
 use super::Call;
-use super::committed::{StreamError, deadline_status, request_too_large};
+use super::responding::{StreamError, deadline_status, request_too_large};
 use crate::client_adapter::LocalStatus;
 use crate::headers::STATUS;
 use crate::previous_attempts_stamp::{stamp_error, stamp_headers};
@@ -17,6 +17,10 @@ use crate::response_status::{self, Trailers};
 use crate::{BoxError, transport_error};
 
 /// The body of a response.
+///
+/// # Panics
+/// If user code panics during a poll, for example a metrics recorder, the panic is passed on, and each
+/// further poll panics: the body can only be dropped.
 ///
 /// # Cancel safety
 /// Dropping it before its end cancels the call; no outcome is counted. The stream is reset. If the
@@ -26,7 +30,7 @@ use crate::{BoxError, transport_error};
 pub struct ResponseBody<B> {
     /// `None` for a Trailers-Only response, and if the call ended on this side.
     body: Option<B>,
-    /// Committed, or ended. A call without retry state has ended from the start.
+    /// Responding, or ended. A call without retry state has ended from the start.
     call: Call,
 }
 
@@ -49,14 +53,14 @@ impl<B> ResponseBody<B> {
         ResponseBody { body: None, call: Call::Ended }
     }
 
-    fn is_committed(&self) -> bool {
-        matches!(self.call, Call::Committed(_))
+    fn is_responding(&self) -> bool {
+        matches!(self.call, Call::Responding(_))
     }
 
     /// Ends the call with a locally generated status.
     fn end_locally(&mut self, (code, message): (Code, String)) -> Polled {
         let mut attempts = 0;
-        if let Call::Committed(call) = &mut self.call {
+        if let Call::Responding(call) = &mut self.call {
             attempts = call.number();
             call.release_request_body();
         }
@@ -65,6 +69,19 @@ impl<B> ResponseBody<B> {
         self.body = None;
         let trailers = LocalStatus::new(code, message, attempts).into_trailers();
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
+}
+
+/// Marks the call as panicked, unless it is forgotten. Its status may have been received and be lost. The
+/// call is kept, because its end is reported to user code, where a second panic during the unwinding would
+/// abort the process.
+struct PanicGuard<'a, B>(&'a mut ResponseBody<B>);
+
+impl<B> Drop for PanicGuard<'_, B> {
+    fn drop(&mut self) {
+        if let Call::Responding(call) = std::mem::replace(&mut self.0.call, Call::Ended) {
+            self.0.call = Call::Panicked(Box::new(call));
+        }
     }
 }
 
@@ -85,9 +102,13 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
         let this = self.get_mut();
-        if this.is_committed() {
-            return this.poll_committed(cx);
+        if this.is_responding() {
+            let guard = PanicGuard(this);
+            let polled = guard.0.poll_responding(cx);
+            std::mem::forget(guard);
+            return polled;
         }
+        assert!(!matches!(this.call, Call::Panicked(_)), "polled after a panic");
         match &mut this.body {
             Some(body) => Pin::new(body).poll_frame(cx).map_err(|error| with_code(error.into())),
             None => Poll::Ready(None),
@@ -96,7 +117,7 @@ where
 
     fn is_end_stream(&self) -> bool {
         // The body has not ended before its status is known.
-        !self.is_committed() && self.body.as_ref().is_none_or(Body::is_end_stream)
+        matches!(self.call, Call::Ended) && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -110,8 +131,8 @@ where
     B::Error: Into<BoxError>,
 {
     /// Polls the body of a call whose final status is not known yet.
-    fn poll_committed(&mut self, cx: &mut Context<'_>) -> Polled {
-        let (Some(body), Call::Committed(call)) = (&mut self.body, &mut self.call) else {
+    fn poll_responding(&mut self, cx: &mut Context<'_>) -> Polled {
+        let (Some(body), Call::Responding(call)) = (&mut self.body, &mut self.call) else {
             return Poll::Ready(None);
         };
         if let Some(too_large) = call.found_too_large() {
@@ -160,7 +181,7 @@ where
 
     /// The final status is known, with or without trailers.
     fn call_ended(&mut self, mut frame: Option<Frame<Bytes>>, trailers: Trailers) -> Polled {
-        let Call::Committed(call) = &self.call else { return Poll::Ready(None) };
+        let Call::Responding(call) = &self.call else { return Poll::Ready(None) };
         if call.is_deadline_exceeded() {
             return self.end_locally(deadline_status());
         }
@@ -184,7 +205,7 @@ where
     }
 
     fn stream_failed(&mut self, error: BoxError) -> Polled {
-        let Call::Committed(call) = &mut self.call else { return Poll::Ready(None) };
+        let Call::Responding(call) = &mut self.call else { return Poll::Ready(None) };
         let number = call.number();
         match call.stream_failed(error) {
             _ if call.is_deadline_exceeded() => self.end_locally(deadline_status()),

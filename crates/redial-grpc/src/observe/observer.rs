@@ -5,7 +5,7 @@ use redial_core::{Event, Ns, StopReason};
 use redial_service_config::{Code, CountedRetry};
 
 use crate::methods::PlanRef;
-use crate::observe::call_events::CallEvents;
+use crate::observe::call_events::{CallEvents, Rpc};
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 use crate::observe::call_metrics::MetricSinks;
 use crate::observe::call_tracker::CallTracker;
@@ -152,7 +152,7 @@ impl Observer {
         let (counters, status) = (method.counters(), code.name());
         let (path, target) = (&counters.path, counters.target.as_deref());
         let method = path.strip_prefix('/').unwrap_or(path);
-        let rpc = redial::trace::Rpc { method, target, status, message };
+        let rpc = Rpc { method, target, status, message };
         let _guard = self.enter_span();
         self.events.ended(at, stop_reason, rpc);
     }

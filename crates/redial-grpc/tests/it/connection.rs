@@ -151,9 +151,9 @@ async fn connection_refused_follows_the_policy() {
 async fn connection_refused_with_wait_for_ready_is_retried() {
     let script =
         || vec![Answer::unconnected(), Answer::unsent(), Answer::unconnected(), Answer::echo()];
-    for (fields, own) in [(WAITS, None), ("", Some(true)), (WAITS, Some(true))] {
+    let (unset, waits) = (CallOptions::new, || CallOptions::new().wait_for_ready());
+    for (fields, own) in [(WAITS, unset()), ("", waits()), (WAITS, waits())] {
         let mut harness = Harness::new(fields, script());
-        let own = own.map_or_else(CallOptions::new, |it| CallOptions::new().wait_for_ready(it));
         let outcome = harness.call_with(options(own)).await;
         assert_eq!((outcome.code(), outcome.attempts()), (Code::Ok, 1));
         assert_eq!(
@@ -169,7 +169,7 @@ async fn connection_refused_with_wait_for_ready_is_retried() {
 #[tokio::test(start_paused = true)]
 async fn connection_wait_for_ready_of_call_overrides_config() {
     let mut harness = Harness::new(WAITS, [Answer::unconnected()]);
-    let outcome = harness.call_with(options(CallOptions::new().wait_for_ready(false))).await;
+    let outcome = harness.call_with(options(CallOptions::new().fail_fast())).await;
     assert_eq!((outcome.code(), outcome.starts()), (Code::Unavailable, vec![0]));
     assert_eq!(outcome.chain(), REFUSED);
 }

@@ -254,7 +254,8 @@ pub(super) fn outcome<'t>(
             }
             Proof::Unsent => plan.unsent(),
             Proof::Unprocessed => plan.unprocessed(),
-            Proof::Unconnected => plan.unconnected(plan.waits_for_ready()),
+            Proof::Unconnected if plan.waits_for_ready() => plan.unsent(),
+            Proof::Unconnected => plan.unconnected(),
         };
         let grpc = GrpcAttempt { seen: Some(seen), ..GrpcAttempt::default() };
         return Some((status(Code::Unavailable, classification), grpc));

@@ -1,4 +1,5 @@
-//! A call after the commit: the response of one attempt is received, until its final status.
+//! A call whose response headers have arrived: the response of one attempt is received, until its final
+//! status.
 
 use std::task::{Context, Poll};
 
@@ -16,8 +17,8 @@ use crate::replay_buffer::Failure;
 use crate::response_status::{self, Trailers};
 use crate::{BoxError, transport_error};
 
-/// A call after the commit.
-pub(crate) enum CommittedCall {
+/// A call whose response headers have arrived, so it is committed.
+pub(crate) enum RespondingCall {
     /// Fast path: no state machine yet, and nothing to know about the response.
     FirstAttempt(FirstAttemptCall),
     Running(Box<RunningCall>),
@@ -55,18 +56,18 @@ pub(super) enum StreamError {
     Other(BoxError),
 }
 
-impl CommittedCall {
+impl RespondingCall {
     fn context(&self) -> &CallContext {
         match self {
-            CommittedCall::FirstAttempt(first) => first.context(),
-            CommittedCall::Running(call) => call.context(),
+            RespondingCall::FirstAttempt(first) => first.context(),
+            RespondingCall::Running(call) => call.context(),
         }
     }
 
     fn response(&self) -> &ResponseState {
         match self {
-            CommittedCall::FirstAttempt(_) => &ResponseState::FIRST,
-            CommittedCall::Running(call) => &call.response,
+            RespondingCall::FirstAttempt(_) => &ResponseState::FIRST,
+            RespondingCall::Running(call) => &call.response,
         }
     }
 
@@ -86,20 +87,20 @@ impl CommittedCall {
 
     /// The state machine; leaves the fast path if necessary.
     fn machine(&mut self) -> &mut RunningCall {
-        if let CommittedCall::FirstAttempt(first) = self {
-            *self = CommittedCall::Running(Box::new(first.start_machine()));
+        if let RespondingCall::FirstAttempt(first) = self {
+            *self = RespondingCall::Running(Box::new(first.start_machine()));
         }
         match self {
-            CommittedCall::Running(call) => call,
-            CommittedCall::FirstAttempt(_) => unreachable!("the fast path was left above"),
+            RespondingCall::Running(call) => call,
+            RespondingCall::FirstAttempt(_) => unreachable!("the fast path was left above"),
         }
     }
 
     /// Enters the span of the call.
     pub(super) fn enter_span(&self) -> Option<SpanGuard> {
         match self {
-            CommittedCall::FirstAttempt(_) => None,
-            CommittedCall::Running(call) => Some(call.observer().enter_span()),
+            RespondingCall::FirstAttempt(_) => None,
+            RespondingCall::Running(call) => Some(call.observer().enter_span()),
         }
     }
 
@@ -109,9 +110,9 @@ impl CommittedCall {
     }
 
     /// Records received data. Returns how much of it may be forwarded before a message over the size
-    /// limit: all of it, or less, and then [`found_too_large`](CommittedCall::found_too_large) follows.
+    /// limit: all of it, or less, and then [`found_too_large`](RespondingCall::found_too_large) follows.
     pub(super) fn received(&mut self, data: &Bytes) -> Result<usize, TooLarge> {
-        let CommittedCall::Running(call) = self else { return Ok(data.len()) };
+        let RespondingCall::Running(call) = self else { return Ok(data.len()) };
         call.received(data);
         match &mut call.response.size_limit {
             None => Ok(data.len()),
@@ -147,8 +148,8 @@ impl CommittedCall {
     pub(super) fn stream_failed(&mut self, error: BoxError) -> StreamError {
         // A request body that fails resets its stream, so its error is the cause, not the reset.
         let failure = match self {
-            CommittedCall::FirstAttempt(_) => None,
-            CommittedCall::Running(call) => {
+            RespondingCall::FirstAttempt(_) => None,
+            RespondingCall::Running(call) => {
                 call.request_body.as_ref().and_then(|body| body.take_failure())
             }
         };
@@ -180,7 +181,7 @@ impl CommittedCall {
         classification: Classification,
         message: impl FnOnce() -> Option<String>,
     ) {
-        if let CommittedCall::FirstAttempt(first) = self
+        if let RespondingCall::FirstAttempt(first) = self
             && classification.directive == Directive::Succeed
         {
             return first.succeeded();
@@ -194,18 +195,18 @@ impl CommittedCall {
     /// Whether the deadline has passed; if so, it ends the call.
     pub(super) fn check_deadline(&mut self) -> bool {
         match self {
-            CommittedCall::FirstAttempt(_) => false,
-            CommittedCall::Running(call) => call.check_deadline(),
+            RespondingCall::FirstAttempt(_) => false,
+            RespondingCall::Running(call) => call.check_deadline(),
         }
     }
 
     pub(super) fn is_deadline_exceeded(&self) -> bool {
-        matches!(self, CommittedCall::Running(call) if call.is_deadline_exceeded())
+        matches!(self, RespondingCall::Running(call) if call.is_deadline_exceeded())
     }
 
     /// Ready if the deadline ended the call.
     pub(super) fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let CommittedCall::Running(call) = self else { return Poll::Pending };
+        let RespondingCall::Running(call) = self else { return Poll::Pending };
         // After commit the deadline is the only timer of a call.
         while call.end().is_none() {
             std::task::ready!(call.poll_due(cx));
@@ -215,7 +216,7 @@ impl CommittedCall {
 
     /// Releases the request body: the call ends on this side.
     pub(super) fn release_request_body(&mut self) {
-        if let CommittedCall::Running(call) = self {
+        if let RespondingCall::Running(call) = self {
             call.release_request_body();
         }
     }
