@@ -15,8 +15,8 @@ use redial::{Directive, Sleeper as _};
 use tower_service::Service;
 
 use crate::call::{
-    Answered, CallStart, ClassifyOutcome, Facts, HttpAttempt, HttpOperation, RequestState,
-    WithAttempts, WithHedges, attempts_max,
+    Answered, CallStart, CallTimers, ClassifyOutcome, Facts, HttpAttempt, HttpOperation,
+    RequestState, WithAttempts, WithHedges, attempts_max,
 };
 use crate::error::{self, Error};
 use crate::layer::Settings;
@@ -218,6 +218,7 @@ where
             facts,
             options,
             attempts_max: if no_retries { 1 } else { attempts_max(rules) },
+            timers: CallTimers::new(rules, deadline),
         };
         let classify = ClassifyOutcome::of(&operation, rules);
         /// The call with this policy; both kinds of policy have the same methods.
@@ -250,9 +251,9 @@ where
         directive: Option<Directive>,
         pending_since: Option<Ns>,
     ) -> Self {
-        let (policy, operation) = start.into_call(service);
+        let (policy, mut operation) = start.into_call(service);
         let classify = ClassifyOutcome::of(&operation, policy.rules());
-        let first = HttpAttempt::ended(&operation, result, directive);
+        let first = HttpAttempt::ended(&mut operation, result, directive);
         let call = policy.retry(operation).classify(classify).with_output::<WithAttempts>();
         AnyCall::Retry(Box::pin(call.resume(first, pending_since)))
     }

@@ -64,7 +64,7 @@
 //! | retry budget | per host: 10 retries, and 1 more per 10 successes and per second; at most 1000 hosts | one failing host cannot start a retry storm, or use up the retries of the others |
 //! | bodies | in memory: replayed. Streams: one attempt, or a new body per attempt with [`RequestOptions::body_factory`] | a partial body must never be sent as a complete one |
 //! | after the last attempt | the last response, whole, with a [`Report`](redial::Report) in its extensions | the caller decides by status as without retries |
-//! | abandoned responses | up to 64 KiB are read, for at most 500 ms; a longer one is dropped before the backoff | the connection can be used again, or is not held |
+//! | abandoned responses | up to 64 KiB are read, for at most 500 ms and half of the time until a timer; a longer one is dropped before the backoff | the connection can be used again, or is not held |
 //! | deadline, attempt timeout, hedging, attempt header, idempotency keys | none | only the caller knows them |
 //!
 //! # What can go wrong

@@ -9,6 +9,7 @@ mod cancellation;
 mod complaints;
 mod connections;
 mod deadlines;
+mod drains;
 mod hedging;
 mod http2;
 mod layers;
