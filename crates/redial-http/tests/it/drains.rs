@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
+use redial::rules::DeadlineAction;
 use redial::{AttemptEnd, Hint, Policy, Report, StopReason, Throttle, ms, s};
 use redial_http::RetryLayer;
 use redial_http::parts::{DRAIN_TIME_MAX, ResponseBody};
@@ -117,6 +118,21 @@ async fn deadline_after_a_drain_states_the_status_of_the_response() {
     let server = Stalling::new([(ms(100), 503, None), (s(30), 200, None)]);
     let error = server.get(RetryLayer::new(&policy)).await.err().unwrap();
     assert_eq!((error.attempts(), error.last_status().unwrap().as_u16()), (2, 503));
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadline_that_is_waited_for_keeps_an_unread_response() {
+    let policy = Policy::constant(s(10))
+        .deadline(s(3))
+        .deadline_action(DeadlineAction::WaitForDeadline)
+        .throttle(Throttle::none())
+        .build();
+    let server = Stalling::new([(ms(100), 503, None)]);
+    let start = Instant::now();
+    let response = server.get(RetryLayer::new(&policy)).await.unwrap();
+    assert_eq!((response.status().as_u16(), report(&response).attempts), (503, 1));
+    assert_eq!(report(&response).stop_reason, StopReason::Deadline);
+    assert!(start.elapsed() >= s(3));
 }
 
 #[tokio::test(start_paused = true)]
