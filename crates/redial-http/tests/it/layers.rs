@@ -67,11 +67,8 @@ async fn layer_returns_the_readiness_error_of_its_service() {
         type Response = Response<Empty<Bytes>>;
         type Error = std::io::Error;
         type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
-        fn poll_ready(
-            &mut self,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Result<(), Self::Error>> {
-            std::task::Poll::Ready(Err(std::io::ErrorKind::Unsupported.into()))
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+            Poll::Ready(Err(std::io::ErrorKind::Unsupported.into()))
         }
         fn call(&mut self, _: Request<()>) -> Self::Future {
             unreachable!("it is never ready")
@@ -138,6 +135,23 @@ async fn layer_report_has_the_time_of_the_first_attempt() {
     assert_eq!(report.history.len(), 2);
     let first = &report.history[0];
     assert_eq!((first.attempt, first.started.as_millis()), (1, 0), "{report:?}");
+}
+
+// The fast path does not read the clock before the first attempt is pending.
+#[tokio::test]
+async fn error_elapsed_includes_time_inside_polls() {
+    let blocking = service_fn(|_: Request<()>| async {
+        std::thread::sleep(ms(30));
+        Err::<Response<Empty<Bytes>>, _>(std::io::Error::from(std::io::ErrorKind::NotFound))
+    });
+    let retries = RetryLayer::new(&Policy::constant(ms(1)).build());
+    let error = retries.layer(blocking).call(Request::new(())).await.unwrap_err();
+    assert!(!error.report().elapsed_exact && error.report().elapsed < ms(30), "{error:?}");
+    assert!(error.to_string().contains("(1 attempt in at least "), "{error}");
+    let timed = RetryLayer::new(&Policy::constant(ms(1)).deadline(s(20)).build());
+    let error = timed.layer(blocking).call(Request::new(())).await.unwrap_err();
+    assert!(error.report().elapsed_exact && error.report().elapsed >= ms(30), "{error:?}");
+    assert!(!error.to_string().contains("at least"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
