@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -152,6 +153,28 @@ async fn error_elapsed_includes_time_inside_polls() {
     let error = timed.layer(blocking).call(Request::new(())).await.unwrap_err();
     assert!(error.report().elapsed_exact && error.report().elapsed >= ms(30), "{error:?}");
     assert!(!error.to_string().contains("at least"), "{error}");
+}
+
+#[tokio::test]
+async fn layer_call_that_has_panicked_can_only_be_dropped() {
+    let polls = Arc::new(AtomicUsize::new(0));
+    let counter = polls.clone();
+    let mut service = fast().layer(service_fn(move |_: Request<()>| {
+        let counter = counter.clone();
+        std::future::poll_fn(move |_| -> Poll<Result<Response<Empty<Bytes>>, std::io::Error>> {
+            counter.fetch_add(1, Ordering::Relaxed);
+            panic!("by the service")
+        })
+    }));
+    let mut call = Box::pin(service.call(Request::new(())));
+    let mut poll = || {
+        let mut context = Context::from_waker(Waker::noop());
+        let poll = || drop(call.as_mut().poll(&mut context));
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll)).unwrap_err();
+        *panic.downcast::<&str>().unwrap()
+    };
+    assert_eq!((poll(), poll()), ("by the service", "polled after completion"));
+    assert_eq!(polls.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]
