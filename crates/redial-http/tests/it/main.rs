@@ -10,6 +10,7 @@ mod complaints;
 mod connections;
 mod deadlines;
 mod drains;
+mod events;
 mod hedging;
 mod http2;
 mod layers;
