@@ -227,6 +227,38 @@ fn pushback_header_is_a_canonical_number_or_stop() {
 }
 
 #[test]
+fn retry_after_header_is_a_delay_or_no_hint() {
+    // The first line is the date of the response.
+    const SAMPLES: &[&str] = &[
+        "Sun, 06 Nov 1994 08:49:37 GMT\n120",
+        "Sun, 06 Nov 1994 08:49:37 GMT\nSun, 06 Nov 1994 08:49:40 GMT",
+        "Sunday, 06-Nov-94 08:49:37 GMT\nsoon\nSunday, 06-Nov-94 08:49:40 GMT",
+        "Sun Nov  6 08:49:37 1994\nSun Nov  6 08:49:40 1994\n5",
+        "soon\n18446744073709551616",
+    ];
+    fuzz(SAMPLES, |text| {
+        let mut headers = http::HeaderMap::new();
+        let names = [http::header::DATE].into_iter();
+        for (name, value) in
+            names.chain(std::iter::repeat(http::header::RETRY_AFTER)).zip(text.lines())
+        {
+            if let Ok(value) = value.parse() {
+                headers.append(name, value);
+            }
+        }
+        let delay = redial_http::retry_after(&headers);
+        assert_ne!(delay, Some(Duration::ZERO), "{text:?}");
+        let first = headers.get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        if let Some(seconds) = first.and_then(|first| first.parse::<u64>().ok())
+            && first.is_some_and(|first| !first.starts_with('+'))
+        {
+            let expected = (seconds > 0).then_some(Duration::from_secs(seconds));
+            assert_eq!(delay, expected, "{text:?}");
+        }
+    });
+}
+
+#[test]
 fn fault_script_parses_or_reports_the_position() {
     const SAMPLES: &[&str] = &[
         r#"{"about":"all of it","attempts":[{"after":5,"outcome":"UNAVAILABLE","message":"b%","pushback":["5","x"],"metadata":{"a":["1","2"]}},{"headers":2,"after":9,"outcome":5,"replies":[{"after":3,"text":"abc"},{"hex":"00ff"},{"bytes":7},{"echo":true},{"echo_rest":true}]},{"once":{"messages":2},"reset":"CANCEL","accepts":1}],"calls":{"lost":[{"goaway":{"last":"below","code":"ENHANCE_YOUR_CALM","debug":"d"},"close":"orderly"},{"seen":"unsent"},{"http":{"status":503,"type":"text/html","body":"no"}},{"door":"silent"}]},"in_turn":true,"doors":[{"door":"closed-at-once","after":5}],"otherwise":{"outcome":"hang"},"concurrent_streams":100}"#,

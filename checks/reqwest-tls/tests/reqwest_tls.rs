@@ -9,6 +9,7 @@ mod tls_server;
 
 use redial::report::AttemptEnd;
 use redial::{Report, StopReason, ms};
+use redial_faults::proxy::{ConnectionFault, Handle, Proxy, Script};
 use redial_http::reqwest::SendWith;
 use tokio::net::TcpListener;
 
@@ -56,6 +57,84 @@ async fn reqwest_tls_stalled_handshake_is_retried_for_every_method() {
     let request = client.post(format!("https://{}/", listener.local_addr().unwrap()));
     let error = request.body("order").send_with(&fast()).await.unwrap_err();
     assert_eq!((error.attempts(), error.stop_reason()), (4, StopReason::AttemptsExhausted));
+}
+
+/// A server behind a proxy whose first connection has this fault, and a client of this protocol.
+async fn behind(
+    fault: ConnectionFault,
+    protocol: &str,
+    answer: Answer,
+) -> (TlsServer, Handle, reqwest::Client) {
+    let server = TlsServer::start(0, &[protocol], vec![answer]).await;
+    let script = Script::new().connections([fault]);
+    let proxy = Proxy::tcp(server.server.address).script(script).listen("127.0.0.1:0").await;
+    let client = builder(&server, &[protocol]).build().unwrap();
+    (server, proxy.unwrap(), client)
+}
+
+// The head of the response alone is larger than the handshake and the bytes that pass.
+#[tokio::test]
+async fn reqwest_tls_lost_response_is_retried_for_get_and_not_post() {
+    for protocol in ["http/1.1", "h2"] {
+        for fault in [ConnectionFault::reset(), ConnectionFault::close()] {
+            let fault = fault.at_down_bytes(4000);
+            let answer = || Answer::status(200).header("x-large", "x".repeat(8000));
+            let (server, proxy, client) = behind(fault.clone(), protocol, answer()).await;
+            let request = client.get(format!("https://{}/", proxy.addr()));
+            let response = request.send_with(&fast()).await.unwrap();
+            assert_eq!(response.status(), 200);
+            assert_eq!(redial_http::attempts(response.extensions()), 2, "{protocol}: {fault:?}");
+            assert_eq!(server.server.requests(), 2, "the server has processed both");
+
+            let (server, proxy, client) = behind(fault.clone(), protocol, answer()).await;
+            let request = client.post(format!("https://{}/", proxy.addr())).body("order");
+            let error = request.send_with(&fast()).await.unwrap_err();
+            assert_eq!(error.stop_reason(), StopReason::NotIdempotent, "{protocol}: {fault:?}");
+            assert_eq!((error.attempts(), server.server.requests()), (1, 1));
+        }
+    }
+}
+
+// Of the body, at most this much has passed.
+#[tokio::test]
+async fn reqwest_tls_request_that_is_cut_off_is_retried_for_put_and_not_post() {
+    let body = "x".repeat(50_000);
+    for protocol in ["http/1.1", "h2"] {
+        for fault in [ConnectionFault::reset(), ConnectionFault::close()] {
+            let fault = fault.at_up_bytes(20_000);
+            let (server, proxy, client) =
+                behind(fault.clone(), protocol, Answer::status(200)).await;
+            let request = client.put(format!("https://{}/", proxy.addr())).body(body.clone());
+            let response = request.send_with(&fast()).await.unwrap();
+            assert_eq!(redial_http::attempts(response.extensions()), 2, "{protocol}: {fault:?}");
+            let received = server.server.received();
+            assert!(received.len() == 1 && received[0].body == body, "never half a body");
+
+            let (server, proxy, client) =
+                behind(fault.clone(), protocol, Answer::status(200)).await;
+            let request = client.post(format!("https://{}/", proxy.addr())).body(body.clone());
+            let error = request.send_with(&fast()).await.unwrap_err();
+            assert_eq!(error.stop_reason(), StopReason::NotIdempotent, "{protocol}: {fault:?}");
+            assert_eq!((error.attempts(), server.server.requests()), (1, 0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn reqwest_tls_truncated_response_is_an_error_of_its_body() {
+    for protocol in ["http/1.1", "h2"] {
+        for fault in [ConnectionFault::reset(), ConnectionFault::close()] {
+            let answer = Answer::status(200).body(vec![b'x'; 100_000]);
+            let (server, proxy, client) =
+                behind(fault.at_down_bytes(50_000), protocol, answer).await;
+            let request = client.get(format!("https://{}/", proxy.addr()));
+            let response = request.send_with(&fast()).await.unwrap();
+            assert_eq!(response.status(), 200);
+            assert_eq!(redial_http::attempts(response.extensions()), 1);
+            assert!(response.bytes().await.is_err(), "{protocol}");
+            assert_eq!(server.server.requests(), 1);
+        }
+    }
 }
 
 // Decision H6.

@@ -2,11 +2,13 @@
 
 mod attempt;
 mod classify;
+mod drain_limits;
 mod operation;
 mod start;
 
 pub(crate) use attempt::HttpAttempt;
 pub(crate) use classify::{ClassifyOutcome, Facts};
+pub(crate) use drain_limits::{CallTimers, DrainLimits};
 pub(crate) use operation::{HttpOperation, RequestState, attempts_max};
 pub(crate) use start::CallStart;
 

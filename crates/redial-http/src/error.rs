@@ -10,8 +10,9 @@ use crate::response::ResponseHead;
 
 /// The error of a request: its last attempt had no response.
 ///
-/// It prints as `connection refused (3 attempts in 1.2s; gave up: no attempt left)` and has the same as
-/// data. Its `source()` is the source of the last error, so that each cause is printed once; the error
+/// It prints as `connection refused (3 attempts in 1.2 s; gave up: no attempt left)` and has the same as
+/// data. Without a deadline the elapsed time is a lower bound, and prints as `in at least 1.2 s`
+/// ([`Report::elapsed_exact`]). Its `source()` is the source of the last error, so that each cause is printed once; the error
 /// itself is [`Error::last`]. A last attempt with a response is no error, whatever its status: the response is returned.
 pub struct Error<E> {
     last: Option<E>,
@@ -118,14 +119,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             (None, Some(status)) => write!(f, "no response after {status}")?,
             (None, None) => f.write_str("no response")?,
         }
-        let Report { attempts, elapsed, stop_reason, .. } = &*self.report;
-        let plural = if *attempts == 1 { "" } else { "s" };
-        // Three digits: the rest is noise.
-        write!(f, " ({attempts} attempt{plural} in {elapsed:.1?}; ")?;
-        match stop_reason {
-            StopReason::NotRetryable => write!(f, "{stop_reason})"),
-            _ => write!(f, "gave up: {stop_reason})"),
-        }
+        write!(f, " ({})", self.report)
     }
 }
 

@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
@@ -15,8 +15,8 @@ use redial::time::{Ns, Sleeper as _, Tokio};
 use tower_service::Service;
 
 use crate::call::{
-    Answered, CallStart, ClassifyOutcome, Facts, HttpAttempt, HttpOperation, RequestState,
-    WithAttempts, WithHedges, attempts_max,
+    Answered, CallStart, CallTimers, ClassifyOutcome, Facts, HttpAttempt, HttpOperation,
+    RequestState, WithAttempts, WithHedges, attempts_max,
 };
 use crate::error::{self, Error};
 use crate::layer::Settings;
@@ -59,8 +59,8 @@ pin_project! {
     /// started.
     ///
     /// # Panics
-    /// A panic of the service or of a function of the layer is propagated. The future panics if it is
-    /// polled after completion.
+    /// A panic of the service or of a function of the layer is propagated; the future can only be dropped
+    /// then. The future panics if it is polled after completion or after a panic.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, Req, X>
     where
@@ -90,7 +90,7 @@ pin_project! {
         },
         /// A call after its first failure, or with timers, hedges, options or observers.
         Call { call: AnyCall<S, Req, X> },
-        /// The first attempt has succeeded.
+        /// The request has ended, or user code has panicked.
         Done,
     }
 }
@@ -218,6 +218,7 @@ where
             facts,
             options,
             attempts_max: if no_retries { 1 } else { attempts_max(rules) },
+            timers: CallTimers::new(rules, deadline),
         };
         let classify = ClassifyOutcome::of(&operation, rules);
         /// The call with this policy; both kinds of policy have the same methods.
@@ -250,9 +251,9 @@ where
         directive: Option<Directive>,
         pending_since: Option<Ns>,
     ) -> Self {
-        let (policy, operation) = start.into_call(service);
+        let (policy, mut operation) = start.into_call(service);
         let classify = ClassifyOutcome::of(&operation, policy.rules());
-        let first = HttpAttempt::ended(&operation, result, directive);
+        let first = HttpAttempt::ended(&mut operation, result, directive);
         let call = policy.retry(operation).classify(classify).with_output::<WithAttempts>();
         AnyCall::Retry(Box::pin(call.resume(first, pending_since)))
     }
@@ -300,16 +301,19 @@ where
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.project().state;
+        let mut end = EndOnDrop(self.project().state);
+        let state = &mut end.0;
         if let StateProjection::First { mut attempt, start, service } = state.as_mut().project() {
-            let result = ready!(attempt.as_mut().poll(cx));
+            let Poll::Ready(result) = attempt.as_mut().poll(cx) else {
+                mem::forget(end);
+                return Poll::Pending;
+            };
             let directive = match (&result, &*start) {
                 (Ok(response), Some(call)) => Some(call.classify(response)),
                 _ => None,
             };
             let result = match result {
                 Ok(response) if directive == Some(Directive::Succeed) => {
-                    state.set(State::Done);
                     return Poll::Ready(Ok(response.pass()));
                 }
                 result => result,
@@ -319,7 +323,29 @@ where
             let call = AnyCall::resume(start, service, result, directive, pending_since);
             state.set(State::Call { call });
         }
-        poll_call(state, cx)
+        let result = poll_call(state.as_mut(), cx);
+        if result.is_pending() {
+            mem::forget(end);
+        }
+        result
+    }
+}
+
+/// Ends a request when it is dropped: the request has ended, or the service or a function of the layer has
+/// panicked. The future can only be dropped then.
+struct EndOnDrop<'a, S, Req, X>(Pin<&'a mut State<S, Req, X>>)
+where
+    S: Service<Req, Response: HttpResponse>,
+    Req: HttpRequest;
+
+impl<S, Req, X> Drop for EndOnDrop<'_, S, Req, X>
+where
+    S: Service<Req, Response: HttpResponse>,
+    Req: HttpRequest,
+{
+    #[inline]
+    fn drop(&mut self) {
+        self.0.set(State::Done);
     }
 }
 

@@ -64,7 +64,7 @@
 //! | retry budget | per host: 10 retries, and 1 more per 10 successes and per second; at most 1000 hosts | one failing host cannot start a retry storm, or use up the retries of the others |
 //! | bodies | in memory: replayed. Streams: one attempt, or a new body per attempt with [`RequestOptions::body_factory`] | a partial body must never be sent as a complete one |
 //! | after the last attempt | the last response, whole, with a [`Report`](redial::Report) in its extensions | the caller decides by status as without retries |
-//! | abandoned responses | up to 64 KiB are read, for at most 500 ms; a longer one is dropped before the backoff | the connection can be used again, or is not held |
+//! | abandoned responses | up to 64 KiB are read, for at most 500 ms and half of the time until a timer; a longer one is dropped before the backoff | the connection can be used again, or is not held |
 //! | deadline, attempt timeout, hedging, attempt header, idempotency keys | none | only the caller knows them |
 //!
 //! # What can go wrong
@@ -73,10 +73,12 @@
 //!   implements it ([`RetryLayer::add_idempotency_keys`]), or state that this one may run twice
 //!   ([`RequestOptions::idempotent`]).
 //! - **An upload is not retried, with the reason "already committed to this attempt".** Its body is a stream:
-//!   use [`RequestOptions::body_factory`].
+//!   use [`RequestOptions::body_factory`]. A factory that makes another type than the body of the request is
+//!   not used; the feature `tracing` has a warning for that.
 //! - **Calls end with `throttled`.** The budget of the host is empty: many of its requests failed.
 //! - **A retryable status arrives later than without the layer.** Its body is read before the call decides.
-//!   The last attempt, and a request that cannot be retried, are not delayed.
+//!   The last attempt, a request that cannot be retried, and a response with too long a `Retry-After` are not
+//!   delayed.
 //! - **Requests are sent more often than there are attempts.** A second layer retries too: reqwest itself
 //!   (`ClientBuilder::retry(reqwest::retry::never())` turns that off), a proxy or a service mesh.
 //! - **Errors of a middleware are final.** The layer knows the errors of hyper, h2, reqwest and the
@@ -90,7 +92,7 @@
 //! | --- | --- |
 //! | `reqwest` | `send_with` for requests of reqwest 0.13 (module `reqwest`) |
 //! | `reqwest-middleware` | `RetryMiddleware` for reqwest-middleware 0.5 |
-//! | `tracing` | the events of `redial`, and one for a `Retry-After` that cannot be read |
+//! | `tracing` | the events of `redial`, and warnings for a `Retry-After` that cannot be read and a body factory that is not used |
 //!
 //! The guide is [`docs/http.md`][guide]; references such as `decision H3` point to
 //! [`docs/decisions.md`][decisions].

@@ -1,6 +1,6 @@
 //! Options of single requests, as an extension of the request.
 
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +36,15 @@ pub struct RequestOptions {
     pub(crate) no_retries: bool,
     pub(crate) no_hedging: bool,
     pub(crate) ignores_retry_after: bool,
-    /// A `Box<dyn Fn() -> B + Send + Sync>`, where `B` is the type of the body.
-    body_factory: Option<Arc<dyn Any + Send + Sync>>,
+    body_factory: Option<AnyBodyFactory>,
+}
+
+/// A [`BodyFactory`] whose type of body is not known here.
+#[derive(Clone)]
+struct AnyBodyFactory {
+    factory: Arc<dyn Any + Send + Sync>,
+    /// The name of the type that it makes.
+    makes: &'static str,
 }
 
 /// A function that makes a new body for each retry.
@@ -95,7 +102,8 @@ impl RequestOptions {
     }
 
     /// Makes the body of each retry with this function, for bodies that cannot be cloned, such as a file.
-    /// `B` is the body type of the request; a function for another type is not used.
+    /// `B` is the body type of the request, for reqwest `reqwest::Body`. A function for another type is not
+    /// used; with the feature `tracing`, a warning names both types.
     ///
     /// ```
     /// use http::Request;
@@ -120,15 +128,29 @@ impl RequestOptions {
         mut self,
         factory: impl Fn() -> B + Send + Sync + 'static,
     ) -> Self {
-        self.body_factory = Some(Arc::new(Box::new(factory) as BodyFactory<B>));
+        let factory = Arc::new(Box::new(factory) as BodyFactory<B>);
+        self.body_factory = Some(AnyBodyFactory { factory, makes: type_name::<B>() });
         self
     }
 
     /// The factory for bodies of this type.
     pub(crate) fn factory_of<B: 'static>(&self) -> Option<Arc<BodyFactory<B>>> {
-        self.body_factory.clone()?.downcast().ok()
+        let AnyBodyFactory { factory, makes } = self.body_factory.clone()?;
+        let factory = factory.downcast().ok();
+        if factory.is_none() {
+            unused_factory(makes, type_name::<B>());
+        }
+        factory
     }
 }
+
+#[cfg(feature = "tracing")]
+fn unused_factory(makes: &str, body: &str) {
+    tracing::warn!(target: "redial", makes, body, "body factory for another type of body is not used");
+}
+
+#[cfg(not(feature = "tracing"))]
+fn unused_factory(_makes: &str, _body: &str) {}
 
 impl fmt::Debug for RequestOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -49,6 +49,14 @@ fn clamp(rules: &Rules) -> Option<Duration> {
     }
 }
 
+/// The longest hint that a call follows; a longer one ends it.
+pub(crate) const fn hint_max(rules: &Rules) -> Duration {
+    match rules.hint {
+        HintRule::UpTo(most) | HintRule::AtLeast(most) => most,
+        HintRule::Exact(_) | HintRule::Within(_) => Duration::MAX,
+    }
+}
+
 /// The delay is the larger of `Retry-After` and the backoff (H3), unless hints get jitter, which applies
 /// to exact hints only. An attempt that times out is retried: whether it may run twice is known from the
 /// request (H2).

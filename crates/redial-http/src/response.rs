@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::response::Parts;
 use http::{Extensions, HeaderMap, Response, StatusCode};
@@ -31,8 +32,8 @@ pub trait HttpResponse: ResponseHead + Sized {
     fn unread_body(&self) -> UnreadBody;
     /// The response, with its body as it is.
     fn pass(self) -> Self::Output;
-    /// Reads the body into memory within its limits. The response stays whole.
-    fn drain(self) -> Self::Drain;
+    /// Reads the body into memory within its limits, for at most this time. The response stays whole.
+    fn drain(self, time_max: Duration) -> Self::Drain;
 }
 
 /// The body of a response that has not been read.
@@ -94,9 +95,9 @@ impl<B: Body> HttpResponse for Response<B> {
         self.map(ResponseBody::untouched)
     }
 
-    fn drain(self) -> Self::Drain {
+    fn drain(self, time_max: Duration) -> Self::Drain {
         let (parts, body) = self.into_parts();
-        DrainResponse { parts: Some(parts), body: Box::pin(DrainBody::new(body)) }
+        DrainResponse { parts: Some(parts), body: Box::pin(DrainBody::new(body, time_max)) }
     }
 }
 

@@ -24,7 +24,9 @@ pub const DRAIN_BYTES_MAX: u64 = 64 * 1024;
 /// The most frames of a body that are read before a retry: a frame of a byte costs more than a byte.
 const DRAIN_FRAMES_MAX: usize = 1024;
 
-/// The longest time for which a body is read before a retry.
+/// The longest time for which a body is read before a retry. A body is read for at most half of the time
+/// that is left until the deadline, the attempt timeout or the next hedge: none of these loses a response
+/// that has arrived.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
 
 pin_project! {
@@ -177,10 +179,10 @@ impl<B: Body> DrainBody<B> {
         }
     }
 
-    pub(crate) fn new(body: B) -> Self {
+    pub(crate) fn new(body: B, time_max: Duration) -> Self {
         let rest = Some(Box::pin(body));
         let drained = Drained { frames: VecDeque::new(), bytes: 0, error: None, rest };
-        DrainBody { drained: Some(drained), timer: tokio::time::sleep(DRAIN_TIME_MAX) }
+        DrainBody { drained: Some(drained), timer: tokio::time::sleep(time_max) }
     }
 }
 
@@ -265,7 +267,7 @@ mod tests {
 
     /// Drains, and returns whether the body was read to its end.
     async fn drain(frames: Frames) -> (ResponseBody<Frames>, bool) {
-        let body = DrainBody::new(frames).await;
+        let body = DrainBody::new(frames, DRAIN_TIME_MAX).await;
         let BodyState::Drained { drained } = &body.body else { panic!() };
         let read = drained.rest.is_none();
         (body, read)
@@ -317,7 +319,7 @@ mod tests {
             Ok(Frame::trailers(HeaderMap::new())),
         ];
         let stream = StreamBody::new(tokio_stream::iter(frames));
-        let body = DrainBody::new(stream).await;
+        let body = DrainBody::new(stream, DRAIN_TIME_MAX).await;
         assert!(body.collect().await.unwrap().trailers().is_some());
     }
 

@@ -5,12 +5,13 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use redial::Directive;
 use tower_service::Service;
 
-use crate::call::{Answered, Facts, HttpOperation, Kept, RequestState};
+use crate::call::{Answered, DrainLimits, Facts, HttpOperation, Kept, RequestState};
 use crate::layer::Settings;
 use crate::request::HttpRequest;
 use crate::response::{DrainedResponse, HttpResponse, UnreadBody};
@@ -27,6 +28,7 @@ pin_project! {
         facts: Facts,
         // Whether the request can be sent again.
         is_replayable: bool,
+        limits: DrainLimits,
         #[pin]
         state: AttemptState<S, Req>,
     }
@@ -58,18 +60,27 @@ where
     S: Service<Req, Response: HttpResponse>,
     Req: HttpRequest,
 {
-    fn new(number: u32, operation: &HttpOperation<S, Req>, state: AttemptState<S, Req>) -> Self {
+    fn new(
+        number: u32,
+        operation: &mut HttpOperation<S, Req>,
+        state: AttemptState<S, Req>,
+    ) -> Self {
         HttpAttempt {
             number,
             settings: operation.settings.clone(),
             facts: operation.facts.clone(),
             is_replayable: matches!(operation.request, RequestState::Kept(_)),
+            limits: operation.timers.start_attempt(),
             state,
         }
     }
 
     /// An attempt on this service, which may not be ready.
-    pub(crate) fn not_ready(number: u32, operation: &HttpOperation<S, Req>, request: Req) -> Self
+    pub(crate) fn not_ready(
+        number: u32,
+        operation: &mut HttpOperation<S, Req>,
+        request: Req,
+    ) -> Self
     where
         S: Clone,
     {
@@ -79,13 +90,13 @@ where
     }
 
     /// The first attempt, whose service has been called.
-    pub(crate) fn called(operation: &HttpOperation<S, Req>, response: S::Future) -> Self {
+    pub(crate) fn called(operation: &mut HttpOperation<S, Req>, response: S::Future) -> Self {
         HttpAttempt::new(1, operation, AttemptState::Called { response })
     }
 
     /// The first attempt, which has ended outside of the call.
     pub(crate) fn ended(
-        operation: &HttpOperation<S, Req>,
+        operation: &mut HttpOperation<S, Req>,
         result: Result<S::Response, S::Error>,
         directive: Option<Directive>,
     ) -> Self {
@@ -94,13 +105,21 @@ where
     }
 }
 
-/// Whether the response will probably be abandoned: a retry is possible.
-fn is_abandoned(is_replayable: bool, facts: &Facts, directive: Directive) -> bool {
+/// How long the body of a response may be read that is probably abandoned; `None` if the call returns it at
+/// once, because no retry is possible.
+fn drain_time(
+    is_replayable: bool,
+    facts: &Facts,
+    limits: &DrainLimits,
+    directive: Directive,
+) -> Option<Duration> {
     match directive {
-        Directive::Retry(failure) => {
-            is_replayable && (facts.idempotent || failure.proves_not_run())
+        Directive::Retry(failure)
+            if is_replayable && (facts.idempotent || failure.proves_not_run()) =>
+        {
+            limits.drain_time(&failure)
         }
-        Directive::Succeed | Directive::Fail => false,
+        _ => None,
     }
 }
 
@@ -129,14 +148,18 @@ where
                         .unwrap_or_else(|| this.facts.classify_response(this.settings, &response));
                     let unread = response.unread_body();
                     let is_unread = unread != UnreadBody::Empty;
-                    if !is_abandoned(*this.is_replayable, this.facts, directive)
-                        || unread != UnreadBody::Drainable
-                    {
+                    let time = match unread {
+                        UnreadBody::Drainable => {
+                            drain_time(*this.is_replayable, this.facts, this.limits, directive)
+                        }
+                        UnreadBody::Empty | UnreadBody::TooLong => None,
+                    };
+                    let Some(time) = time else {
                         let response = Kept::Response(response.pass());
                         let answered = Answered { response, is_unread, attempt, directive };
                         return Poll::Ready(Ok(answered));
-                    }
-                    AttemptState::Draining { drain: response.drain(), directive }
+                    };
+                    AttemptState::Draining { drain: response.drain(time), directive }
                 }
                 AttemptStateProjection::Draining { drain, directive } => {
                     let DrainedResponse { response, is_unread } = ready!(Pin::new(drain).poll(cx));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redial::Directive;
 use redial::classify::{ClassifyRule, Hint};
-use redial::rules::ChargeAt;
+use redial::rules::{ChargeAt, DeadlineAction};
 
 use crate::call::{Answered, HttpOperation};
 use crate::layer::Settings;
@@ -125,8 +125,11 @@ impl<X> ClassifyOutcome<X> {
         rules: &redial::rules::Rules,
     ) -> Self {
         let (settings, facts) = (operation.settings.clone(), operation.facts.clone());
-        // After the backoff, the throttle may refuse the retry. A hedged call may end while it waits.
-        let releases = rules.hedge.is_none() && rules.charge_at != ChargeAt::AfterBackoff;
+        // After the backoff, the throttle may refuse the retry. A hedged call may end while it waits, and so
+        // may one that waits for its deadline.
+        let releases = rules.hedge.is_none()
+            && rules.charge_at != ChargeAt::AfterBackoff
+            && rules.deadline_action != DeadlineAction::WaitForDeadline;
         ClassifyOutcome { settings, facts, releases, errors: PhantomData }
     }
 }

@@ -9,7 +9,7 @@ use redial::parts::Operation;
 use redial::rules::Rules;
 use tower_service::Service;
 
-use crate::call::{Facts, HttpAttempt};
+use crate::call::{CallTimers, Facts, HttpAttempt};
 use crate::layer::Settings;
 use crate::options::RequestOptions;
 use crate::request::HttpRequest;
@@ -25,6 +25,7 @@ pub(crate) struct HttpOperation<S, Req: HttpRequest> {
     pub(crate) options: Option<RequestOptions>,
     /// The most attempts that the policy allows.
     pub(crate) attempts_max: u32,
+    pub(crate) timers: CallTimers,
 }
 
 /// The request between attempts.

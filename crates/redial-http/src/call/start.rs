@@ -7,7 +7,7 @@ use redial::parts::OwnedPolicy;
 use redial::throttle::{Bucket as _, RetryBudget};
 use tower_service::Service;
 
-use crate::call::{Facts, HttpOperation, RequestState, attempts_max};
+use crate::call::{CallTimers, Facts, HttpOperation, RequestState, attempts_max};
 use crate::layer::Settings;
 use crate::options::RequestOptions;
 use crate::request::HttpRequest;
@@ -73,8 +73,16 @@ impl<Req: HttpRequest> CallStart<Req> {
         let policy = &settings.policy.policy;
         let policy = budget.map_or_else(|| policy.clone(), |budget| policy.with_budget(budget));
         let attempts_max = attempts_max(policy.rules());
-        let operation =
-            HttpOperation { service, request, settings, facts, options: None, attempts_max };
+        let timers = CallTimers::new(policy.rules(), None);
+        let operation = HttpOperation {
+            service,
+            request,
+            settings,
+            facts,
+            options: None,
+            attempts_max,
+            timers,
+        };
         (policy, operation)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::response::Builder;
 use http::{Extensions, HeaderMap, StatusCode};
@@ -39,10 +40,10 @@ impl HttpResponse for Response {
         self
     }
 
-    fn drain(self) -> DrainReqwestResponse {
+    fn drain(self, time_max: Duration) -> DrainReqwestResponse {
         let url = self.url().clone();
         let response = http::Response::<Body>::from(self);
-        DrainReqwestResponse { url: Some(url), drain: response.drain() }
+        DrainReqwestResponse { url: Some(url), drain: response.drain(time_max) }
     }
 }
 

@@ -67,6 +67,23 @@ async fn body_factory_makes_a_new_stream_for_each_retry() {
     assert_eq!((server.requests(), made.load(Ordering::Relaxed)), (3, 2));
 }
 
+#[cfg(feature = "tracing")]
+#[tokio::test]
+async fn body_factory_of_another_type_is_one_warning() {
+    let events = crate::events::Warnings::default();
+    let guard = tracing::subscriber::set_default(events.clone());
+    let server = failing_twice().await;
+    // Not a `reqwest::Body`.
+    let options = RequestOptions::new().body_factory(|| stream("content"));
+    let request = client().put(server.url("/")).body(reqwest::Body::wrap(stream("content")));
+    let response = request.send_with_options(&fast(), options).await.unwrap();
+    drop(guard);
+    assert_eq!((response.status().as_u16(), server.requests()), (503, 1));
+    assert_eq!(events.count("body factory for another type"), 1);
+    assert_eq!(events.count("reqwest::"), 1, "it names the type of the body");
+    assert_eq!(events.count("BoxBody<"), 1, "and that of the factory");
+}
+
 #[tokio::test]
 async fn hyper_body_factory_is_an_extension_of_the_request() {
     let server = failing_twice().await;

@@ -86,6 +86,25 @@ async fn hedging_is_for_safe_methods_only() {
     }
 }
 
+// Its body can be sent only once, unless a factory makes another.
+#[tokio::test]
+async fn hedging_of_a_streaming_body_sends_one_request() {
+    let stream = || {
+        let frames = [Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from("query")))];
+        reqwest::Body::wrap(http_body_util::StreamBody::new(tokio_stream::iter(frames)))
+    };
+    let with_factory = RequestOptions::new().body_factory(stream);
+    for (options, requests) in [(RequestOptions::new(), 1), (with_factory, 2)] {
+        let server = Server::answering([Answer::status(200).after(ms(400))]).await;
+        // Of a GET, hyper sends no body whose length is unknown.
+        let query = Method::from_bytes(b"QUERY").unwrap();
+        let request = client().request(query, server.url("/")).body(stream());
+        let response = request.send_with_options(&hedging(), options).await.unwrap();
+        assert_eq!((response.status().as_u16(), server.requests()), (200, requests));
+        assert!(server.received().iter().all(|received| received.body == "query"));
+    }
+}
+
 #[tokio::test]
 async fn hedging_is_off_by_option_of_a_request() {
     let policy = Policy::exponential(ms(1)).throttle(Throttle::none()).build();

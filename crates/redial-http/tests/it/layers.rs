@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -67,11 +68,8 @@ async fn layer_returns_the_readiness_error_of_its_service() {
         type Response = Response<Empty<Bytes>>;
         type Error = std::io::Error;
         type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
-        fn poll_ready(
-            &mut self,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Result<(), Self::Error>> {
-            std::task::Poll::Ready(Err(std::io::ErrorKind::Unsupported.into()))
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+            Poll::Ready(Err(std::io::ErrorKind::Unsupported.into()))
         }
         fn call(&mut self, _: Request<()>) -> Self::Future {
             unreachable!("it is never ready")
@@ -138,6 +136,45 @@ async fn layer_report_has_the_time_of_the_first_attempt() {
     assert_eq!(report.history.len(), 2);
     let first = &report.history[0];
     assert_eq!((first.attempt, first.started.as_millis()), (1, 0), "{report:?}");
+}
+
+// The fast path does not read the clock before the first attempt is pending.
+#[tokio::test]
+async fn error_elapsed_includes_time_inside_polls() {
+    let blocking = service_fn(|_: Request<()>| async {
+        std::thread::sleep(ms(30));
+        Err::<Response<Empty<Bytes>>, _>(std::io::Error::from(std::io::ErrorKind::NotFound))
+    });
+    let retries = RetryLayer::new(&Policy::constant(ms(1)).build());
+    let error = retries.layer(blocking).call(Request::new(())).await.unwrap_err();
+    assert!(!error.report().elapsed_exact && error.report().elapsed < ms(30), "{error:?}");
+    assert!(error.to_string().contains("(1 attempt in at least "), "{error}");
+    let timed = RetryLayer::new(&Policy::constant(ms(1)).deadline(s(20)).build());
+    let error = timed.layer(blocking).call(Request::new(())).await.unwrap_err();
+    assert!(error.report().elapsed_exact && error.report().elapsed >= ms(30), "{error:?}");
+    assert!(!error.to_string().contains("at least"), "{error}");
+}
+
+#[tokio::test]
+async fn layer_call_that_has_panicked_can_only_be_dropped() {
+    let polls = Arc::new(AtomicUsize::new(0));
+    let counter = polls.clone();
+    let mut service = fast().layer(service_fn(move |_: Request<()>| {
+        let counter = counter.clone();
+        std::future::poll_fn(move |_| -> Poll<Result<Response<Empty<Bytes>>, std::io::Error>> {
+            counter.fetch_add(1, Ordering::Relaxed);
+            panic!("by the service")
+        })
+    }));
+    let mut call = Box::pin(service.call(Request::new(())));
+    let mut poll = || {
+        let mut context = Context::from_waker(Waker::noop());
+        let poll = || drop(call.as_mut().poll(&mut context));
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll)).unwrap_err();
+        *panic.downcast::<&str>().unwrap()
+    };
+    assert_eq!((poll(), poll()), ("by the service", "polled after completion"));
+    assert_eq!(polls.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]

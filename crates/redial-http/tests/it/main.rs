@@ -9,6 +9,8 @@ mod cancellation;
 mod complaints;
 mod connections;
 mod deadlines;
+mod drains;
+mod events;
 mod hedging;
 mod http2;
 mod layers;

@@ -125,14 +125,20 @@ async fn proxy_faults_of_http2_are_retried() {
     }
 }
 
-// Every seed and every fault: a POST reaches the server at most once.
+// Some seeds, every fault: a POST reaches the server at most once.
 #[tokio::test]
 async fn proxy_random_faults_never_duplicate_a_post() {
+    for seed in 0..8 {
+        posts_run_at_most_once(seed).await;
+    }
+}
+
+async fn posts_run_at_most_once(seed: u64) {
     let server = Server::answering([Answer::status(200)]).await;
     let script = [0.15, 0.15, 0.2]
         .into_iter()
         .zip(resets())
-        .fold(Script::new().seed(7), |script, (rate, fault)| {
+        .fold(Script::new().seed(seed), |script, (rate, fault)| {
             script.rule(redial_faults::proxy::Rule::new(fault).rate(rate))
         });
     let script = script.rule(redial_faults::proxy::Rule::new(Fault::status(503)).rate(0.2));
@@ -149,8 +155,8 @@ async fn proxy_random_faults_never_duplicate_a_post() {
         let path = format!("/{number}");
         let of =
             |method| received.iter().filter(|it| it.method == method && it.path == path).count();
-        assert!(of(Method::POST) <= 1, "POST {path}");
+        assert!(of(Method::POST) <= 1, "POST {path}, seed {seed}");
     }
     let puts = received.iter().filter(|it| it.method == Method::PUT).count();
-    assert!(puts > 60, "a PUT is repeated: {puts}");
+    assert!(puts > 60, "a PUT is repeated: {puts}, seed {seed}");
 }

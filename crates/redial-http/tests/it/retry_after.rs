@@ -6,6 +6,8 @@ use redial::{Directive, Failure, Policy, Report, StopReason, Throttle, ms, s};
 use redial_http::reqwest::SendWith;
 use redial_http::{HttpRules, Outcome, RequestOptions, RetryLayer};
 
+#[cfg(feature = "tracing")]
+use crate::events::Warnings;
 use crate::server::{Answer, Server, client, fast};
 
 /// The time of a GET that is rejected once with this header.
@@ -131,37 +133,14 @@ async fn retry_after_makes_413_retryable() {
     assert_eq!(server.requests(), 2);
 }
 
-/// Counts the events for a `Retry-After` that cannot be read: the only ones with a field `value`.
-#[cfg(feature = "tracing")]
-#[derive(Clone, Default)]
-struct Unreadable(std::sync::Arc<std::sync::atomic::AtomicUsize>);
-
-#[cfg(feature = "tracing")]
-impl tracing::Subscriber for Unreadable {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "redial"
-    }
-    fn new_span(&self, _span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _span: &tracing::span::Id, _values: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _span: &tracing::span::Id, _follows: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        let counts = event.metadata().fields().field("value").is_some();
-        self.0.fetch_add(usize::from(counts), std::sync::atomic::Ordering::SeqCst);
-    }
-    fn enter(&self, _span: &tracing::span::Id) {}
-    fn exit(&self, _span: &tracing::span::Id) {}
-}
-
 #[cfg(feature = "tracing")]
 #[tokio::test]
 async fn retry_after_that_cannot_be_read_is_one_event() {
-    let events = Unreadable::default();
+    let events = Warnings::default();
     let guard = tracing::subscriber::set_default(events.clone());
     let rejected = Answer::status(429).header("retry-after", "soon");
     let server = Server::answering([rejected, Answer::status(200)]).await;
     client().get(server.url("/")).send_with(&fast()).await.unwrap();
     drop(guard);
-    assert_eq!(events.0.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(events.count("unreadable Retry-After"), 1);
 }
