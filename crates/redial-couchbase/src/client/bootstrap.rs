@@ -62,6 +62,7 @@ pub(crate) enum ConnectError {
     Config(TopologyError),
     Timeout,
     LostSoon,
+    Panicked,
 }
 
 impl RetryableError for Arc<ConnectError> {
@@ -89,6 +90,9 @@ impl fmt::Display for ConnectError {
             ConnectError::Scram(problem) => f.write_str(problem),
             ConnectError::Config(error) => error.fmt(f),
             ConnectError::Timeout => f.write_str("connecting timed out"),
+            ConnectError::Panicked => {
+                f.write_str("the application's connector or its delays panicked")
+            }
             ConnectError::LostSoon => f.write_str("the connection was lost soon after it was made"),
         }
     }
