@@ -233,7 +233,9 @@ impl Cluster {
     /// Whether every node is connected.
     pub(crate) fn is_ready(&self) -> bool {
         let routes = self.routes.load();
-        routes.topology.is_some() && routes.endpoints.iter().all(|it| it.ready().is_some())
+        routes.topology.is_some()
+            && !routes.endpoints.is_empty()
+            && routes.endpoints.iter().all(|it| it.ready().is_some())
     }
 
     /// Reserves one of the places for requests that wait for a retry.
