@@ -365,23 +365,41 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asks one endpoint for the cluster configuration. A connection on which nothing at all is read
-    /// until the timeout is closed: its node may be gone without a word.
+    /// Asks one endpoint for the cluster configuration, and every endpoint whose requests have got no
+    /// response since the last poll: without a response it is replaced. The endpoints take turns.
     pub(crate) async fn poll_config(self: &Arc<Self>) {
         let endpoints = self.endpoints();
         let first = self.polled.fetch_add(1, Ordering::Relaxed);
         let in_turn = endpoints.iter().cycle().skip(first % endpoints.len().max(1));
-        let ready = in_turn.take(endpoints.len()).find_map(|it| Some((it, it.ready()?)));
-        let Some((endpoint, ready)) = ready else { return };
-        let request = self.internal.request(operation::KV_CLUSTER_CONFIG, CONFIG_POLL_TIMEOUT);
-        let reads = ready.connection.reads();
-        let polled = request.run(|_| self.ask(&ready.connection, opcode::GET_CLUSTER_CONFIG)).await;
-        match polled {
-            Ok(frame) => self.apply_json(&frame.value, endpoint),
-            Err(error) if error.is_timeout() && ready.connection.is_silent_since(reads) => {
-                ready.connection.close();
+        let mut polls = JoinSet::new();
+        for endpoint in in_turn.take(endpoints.len()) {
+            let Some(ready) = endpoint.ready() else { continue };
+            if ready.connection.awaits_without_reads() || polls.is_empty() {
+                let (cluster, endpoint) = (self.clone(), endpoint.clone());
+                polls.spawn(async move { cluster.poll_endpoint(&endpoint, &ready).await });
             }
-            Err(_) => {}
+        }
+        while polls.join_next().await.is_some() {}
+    }
+
+    /// Asks an endpoint for the cluster configuration. A connection that is silent until the timeout is
+    /// closed, whether or not the poll was sent: its node may be gone without a word.
+    async fn poll_endpoint(self: &Arc<Self>, endpoint: &Arc<Endpoint>, ready: &ReadyConnection) {
+        let connection = &ready.connection;
+        let (since, end) = (connection.progress(), Instant::now() + CONFIG_POLL_TIMEOUT);
+        let request = self.internal.request(operation::KV_CLUSTER_CONFIG, CONFIG_POLL_TIMEOUT);
+        let polled = request.run(|_| self.ask(connection, opcode::GET_CLUSTER_CONFIG)).await;
+        match polled {
+            Ok(frame) => return self.apply_json(&frame.value, endpoint),
+            Err(error) if error.is_timeout() => {}
+            // The queue is full, or the connection has ended.
+            Err(error) if matches!(error.last(), Some(RequestError::NotSent(_))) => {
+                let _ = timeout_at(end, connection.closed()).await;
+            }
+            Err(_) => return,
+        }
+        if connection.is_silent_since(since) {
+            connection.close();
         }
     }
 
