@@ -118,8 +118,11 @@ pub(crate) async fn connect(
         Some(config) => {
             let name = options.tls_server_name.as_deref().unwrap_or(address.host());
             let stream = handshake(config.clone(), name, stream).await;
-            if let Err(ConnectError::Tls(error)) = &stream {
-                status.tls_failed(error.to_string());
+            match &stream {
+                Err(ConnectError::Tls(error)) => status.tls_failed(error.to_string()),
+                // No certificate can have this name.
+                Err(error @ ConnectError::TlsName(_)) => status.tls_failed(error.to_string()),
+                _ => {}
             }
             stream?
         }
