@@ -85,7 +85,8 @@ async fn run() -> Result<Vec<String>, Box<dyn Error>> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .push(format!("{context}: {line}"));
     });
-    // A KV connection that follows the topology reports refused passwords here; HTTP requests ask.
+    // KV connections report refused passwords here, and HTTP requests ask. With the client of this crate it is
+    // `client.terminal_state()`.
     let state = TerminalState::new();
     let target = redial_couchbase::RequestTarget::Http;
     let query_request = orchestrator.request(operation::QUERY_READONLY, s(75));

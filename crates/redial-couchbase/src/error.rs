@@ -78,6 +78,13 @@ impl<E> Error<E> {
         Error(Box::new(Inner { call, context, reasons, last, timeout, cas_mismatch }))
     }
 
+    /// Converts the last error of an attempt.
+    #[cfg(feature = "client")]
+    pub(crate) fn map_last(self, change: impl FnOnce(E) -> E) -> Self {
+        let inner = *self.0;
+        Error(Box::new(Inner { call: inner.call.map_last(change), ..inner }))
+    }
+
     /// The reason why the request ended.
     #[must_use]
     pub fn stop_reason(&self) -> StopReason {

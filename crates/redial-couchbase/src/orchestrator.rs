@@ -57,6 +57,9 @@ pub const fn policy(timeout: Duration) -> Policy {
 /// A hook that receives each log line with its request.
 type LogHook = dyn Fn(&RequestContext, &RetryLogLine) + Send + Sync;
 
+/// Asked before each retry. If it refuses, the request ends with the error that would have been retried.
+pub(crate) type RetryGate = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// Runs a client's requests with a shared strategy, log hook and optional throttle. Cheap to clone.
 ///
 /// Requests are not ordered: a retried request may complete after one that was sent later (decision
@@ -256,7 +259,7 @@ impl<'a, S, D> RequestBuilder<'a, S, D> {
         let recorder = EventRecorder::new(context.clone(), orchestrator.log.clone());
         (
             BorrowedParts { policy, context, recorder },
-            CallExtras { strategy, data, call_log },
+            CallExtras { strategy, gate: None, data, call_log },
             sleeper,
         )
     }
@@ -314,7 +317,7 @@ impl<S, D: Any + Send + Sync> RequestBuilder<'_, S, D> {
             }
         };
         // In a box, so that a request that succeeds at once does not have its size.
-        Box::pin(self.run_call(context, start, operation)).await
+        Box::pin(self.run_call(context, start, None, operation)).await
     }
 
     /// Runs the call of a request. `start` is when the first attempt started, if it did that before the
@@ -323,6 +326,7 @@ impl<S, D: Any + Send + Sync> RequestBuilder<'_, S, D> {
         self,
         context: Arc<RequestContext>,
         start: Option<Ns>,
+        gate: Option<RetryGate>,
         mut operation: F,
     ) -> Result<T, Error<E>>
     where
@@ -331,11 +335,21 @@ impl<S, D: Any + Send + Sync> RequestBuilder<'_, S, D> {
         E: RetryableError,
         S: Sleeper,
     {
-        let (prepared, extras, sleeper) = self.prepare(context);
+        let (prepared, mut extras, sleeper) = self.prepare(context);
         let BorrowedParts { policy, context, mut recorder } = prepared;
+        extras.gate = gate.clone();
+        let idempotent = context.operation().is_idempotent();
+        let classify = |error: &E| {
+            let failure = classify_error(error, &context)?;
+            // The strategy, which asks the gate for other reasons, is not asked about these.
+            let is_retried =
+                failure.is_always_retried() && (idempotent || failure.proves_not_run());
+            let admitted = !is_retried || gate.as_ref().is_none_or(|gate| gate());
+            admitted.then_some(failure)
+        };
         let call = policy
             .retry_with(|attempt| operation(RequestAttempt::new(attempt, context.clone())))
-            .when(|error: &E| classify_error(error, &context));
+            .when(classify);
         let mut call = extras.apply(call, &context, &mut recorder).sleeping_on(sleeper);
         if let Some(start) = start {
             call = call.started_at(start);
@@ -413,8 +427,21 @@ struct BorrowedParts {
 /// The parts of a request that the call consumes.
 struct CallExtras<'a, D> {
     strategy: Arc<dyn Strategy>,
+    gate: Option<RetryGate>,
     data: D,
     call_log: Option<&'a mut CallLog>,
+}
+
+/// The decision of a strategy, unless the gate refuses a retry.
+fn gated(decision: Decision, gate: &RetryGate) -> Decision {
+    match decision {
+        Decision::Retry(_) if !gate() => Decision::Decline,
+        Decision::Later(later) => {
+            let gate = gate.clone();
+            Decision::later(async move { gated(later.await, &gate) })
+        }
+        other => other,
+    }
 }
 
 impl<D: Any + Send + Sync> CallExtras<'_, D> {
@@ -429,11 +456,17 @@ impl<D: Any + Send + Sync> CallExtras<'_, D> {
         G: Sequential<'p>,
         Self: 'p,
     {
-        let CallExtras { strategy, data, call_log } = self;
+        let CallExtras { strategy, gate, data, call_log } = self;
         let mut call = call
             .data(context.clone())
             .data(data)
-            .strategy(move |request: &Request<'_>| -> Decision { strategy.retry_after(request) })
+            .strategy(move |request: &Request<'_>| -> Decision {
+                let decision = strategy.retry_after(request);
+                match &gate {
+                    Some(gate) => gated(decision, gate),
+                    None => decision,
+                }
+            })
             .on_event(|context, event| recorder.record(context.at, event));
         if let Some(call_log) = call_log {
             call = call.call_log(call_log);

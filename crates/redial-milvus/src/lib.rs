@@ -74,6 +74,8 @@ mod status;
 mod status_of;
 #[cfg(any(feature = "tonic", feature = "tonic-0-13"))]
 mod tonic_status;
+#[cfg(feature = "layer")]
+mod transport_error;
 
 pub use call::{AcceptAll, InnerCode, InterceptedCall, Interceptor, InvalidWhen, ResponseCheck};
 pub use error::{Error, ErrorText};

@@ -1,24 +1,9 @@
 //! The status of tonic, for calls that are wrapped one by one.
 
-use redial_grpc::balancing::transport_error::{TransportFailure, classify};
 use redial_service_config::Code;
 
 use crate::status::GrpcStatus;
-
-/// How many causes of a status are looked at: the chain of a custom error may be cyclic.
-const CHAIN_MAX: usize = 32;
-
-/// The causes of a status.
-fn chain<'e>(
-    status: &'e (dyn std::error::Error + 'static),
-) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
-    std::iter::successors(status.source(), |error| error.source()).take(CHAIN_MAX)
-}
-
-/// What the cause of a status says about the request. A status from the server has no cause.
-fn cause(source: Option<&(dyn std::error::Error + 'static)>) -> Option<TransportFailure> {
-    source.map(|error| classify(error).0)
-}
+use crate::transport_error::{chain, classify, proves_unsent};
 
 macro_rules! implement {
     ($tonic:ident) => {
@@ -49,15 +34,9 @@ macro_rules! implement {
             }
 
             fn is_unsent(&self) -> bool {
-                let cause = cause(std::error::Error::source(self));
-                matches!(
-                    cause,
-                    Some(
-                        TransportFailure::NotSent
-                            | TransportFailure::Unprocessed
-                            | TransportFailure::NotConnected
-                    )
-                )
+                // A status from the server has no cause.
+                let cause = std::error::Error::source(self);
+                cause.is_some_and(|cause| proves_unsent(classify(cause).0))
             }
         }
     };

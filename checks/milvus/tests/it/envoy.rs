@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use redial_milvus::{Options, WriteRetries};
 use serde_json::json;
 
-use crate::collection::{Collection, client, direct};
+use crate::collection::{Collection, client, count, direct, ok};
 use crate::processes::{envoy, free_addr, milvus_lite};
 
 /// Envoy in front of a server: this share of the requests is answered with HTTP 503.
@@ -43,17 +43,19 @@ fn config(listen: SocketAddr, to: SocketAddr, percent: u32) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn milvus_behind_envoy_inserts_each_row_exactly_once() {
+async fn milvus_behind_envoy_runs_each_call_exactly_once() {
     let server = milvus_lite().await;
     let addr = free_addr();
     let envoy = envoy(addr, &config(addr, server.addr, 50)).await;
     let mut direct = direct(&format!("http://{}", server.addr));
-    let collection = Collection::new("envoy");
-    collection.set_up(&mut direct).await;
     let url = format!("http://{}", envoy.addr);
     // Envoy's faults come before the server, so that a repeated insert runs once: 20 rows are 20.
     let options = Options::DEFAULT.max_retries(20).delay_max(std::time::Duration::from_millis(20));
     let mut layered = client(&url, options.interceptor().unwrap());
+    // Creates a collection and an index, and loads it.
+    let collection = Collection::new("envoy");
+    collection.set_up(&mut layered).await;
+    assert!(collection.exists(&mut direct).await);
     for _ in 0..20 {
         assert_eq!(collection.insert(&mut layered).await.unwrap().insert_cnt, 1);
     }
@@ -61,6 +63,7 @@ async fn milvus_behind_envoy_inserts_each_row_exactly_once() {
     for _ in 0..5 {
         let found = collection.search(&mut layered).await.unwrap();
         assert_eq!(found.results.unwrap().scores.len(), 10);
+        assert_eq!(count(&collection.query(&mut layered).await.unwrap()), 20);
     }
     // With protected writes some of 20 inserts fail, and the rows are those that were reported.
     let protected = options.write_retries(WriteRetries::OnlyIfNotRun);
@@ -78,4 +81,7 @@ async fn milvus_behind_envoy_inserts_each_row_exactly_once() {
     let status = failed.first().expect("half of the requests fail");
     assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
     assert_eq!(status.message(), "fault filter abort");
+    let mut layered = client(&url, options.interceptor().unwrap());
+    ok(&collection.drop(&mut layered).await.unwrap());
+    assert!(!collection.exists(&mut direct).await);
 }

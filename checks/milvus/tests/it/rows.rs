@@ -3,12 +3,16 @@
 
 use std::time::{Duration, Instant};
 
+use milvus::proto::milvus::SearchResults;
+use milvus::proto::milvus::milvus_service_client::MilvusServiceClient;
+use prost::Message as _;
 use redial_faults::grpc::StatusNumber;
 use redial_faults::proxy::{Fault, Handle, Proxy};
 use redial_milvus::{Options, WriteRetries};
+use tower::ServiceBuilder;
 
 use crate::TOLERANCE;
-use crate::collection::{Collection, client, count, direct, ok};
+use crate::collection::{Collection, channel, client, count, direct, ok};
 use crate::processes::milvus_lite;
 
 const PROTECTED: Options = Options::DEFAULT.write_retries(WriteRetries::OnlyIfNotRun);
@@ -102,6 +106,30 @@ async fn milvus_calls_survive_failures_after_the_server_worked() {
     proxy.idle().await;
     let counts = proxy.counts();
     assert_eq!((counts.exchanges, counts.forwarded), (8, 8));
+}
+
+/// The example of docs/milvus.md: a predicate that decodes the message with the generated code.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn milvus_predicate_decodes_the_message() {
+    let server = milvus_lite().await;
+    let url = format!("http://{}", server.addr);
+    let mut direct = direct(&url);
+    let collection = Collection::new("predicate");
+    collection.set_up(&mut direct).await;
+    // An empty result is searched again.
+    let interceptor = Options::DEFAULT.max_retries(9).interceptor().unwrap();
+    let layer = interceptor.layer_0_13().invalid_when(|answer| {
+        let message = answer.message().filter(|_| answer.method() == "Search");
+        let found = message.and_then(|message| SearchResults::decode(message).ok());
+        found.is_some_and(|found| found.results.is_none_or(|results| results.scores.is_empty()))
+    });
+    let stack = ServiceBuilder::new().layer(layer).service(channel(&url));
+    let mut layered = MilvusServiceClient::new(stack);
+    let (found, ()) = tokio::join!(collection.search(&mut layered), async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        collection.insert(&mut direct).await.unwrap();
+    });
+    assert_eq!(found.unwrap().results.unwrap().scores.len(), 1);
 }
 
 /// A failure of inserts, and what it leaves.

@@ -62,6 +62,7 @@ pub(crate) enum ConnectError {
     Config(TopologyError),
     Timeout,
     LostSoon,
+    Panicked,
 }
 
 impl RetryableError for Arc<ConnectError> {
@@ -89,6 +90,9 @@ impl fmt::Display for ConnectError {
             ConnectError::Scram(problem) => f.write_str(problem),
             ConnectError::Config(error) => error.fmt(f),
             ConnectError::Timeout => f.write_str("connecting timed out"),
+            ConnectError::Panicked => {
+                f.write_str("the application's connector or its delays panicked")
+            }
             ConnectError::LostSoon => f.write_str("the connection was lost soon after it was made"),
         }
     }
@@ -114,8 +118,11 @@ pub(crate) async fn connect(
         Some(config) => {
             let name = options.tls_server_name.as_deref().unwrap_or(address.host());
             let stream = handshake(config.clone(), name, stream).await;
-            if let Err(ConnectError::Tls(error)) = &stream {
-                status.tls_failed(error.to_string());
+            match &stream {
+                Err(ConnectError::Tls(error)) => status.tls_failed(error.to_string()),
+                // No certificate can have this name.
+                Err(error @ ConnectError::TlsName(_)) => status.tls_failed(error.to_string()),
+                _ => {}
             }
             stream?
         }

@@ -3,11 +3,15 @@
 //! Requests read immutable snapshots without a lock. A new cluster configuration replaces the snapshot
 //! if it is newer, whether it came with a handshake, a poll or a NOT MY VBUCKET response.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
 use redial::Reason;
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use super::bootstrap::Collections;
 use super::connection::Connection;
@@ -38,8 +42,12 @@ pub(crate) struct Cluster {
     changing: Mutex<()>,
     error_map: ArcSwapOption<ErrorMap>,
     manifest: ArcSwapOption<Manifest>,
-    /// Whether the manifest is being fetched: at most once at a time.
-    fetching: AtomicBool,
+    /// Held while the manifest is fetched: at most once at a time.
+    fetching: Arc<AsyncMutex<LastFetch>>,
+    /// How many times the manifest was fetched, or could not be.
+    fetches: AtomicU64,
+    /// The configuration that came last in a response or poll.
+    last_config: ArcSwap<Bytes>,
     /// Which endpoint is polled next.
     polled: AtomicUsize,
     /// The number of requests that wait for a retry.
@@ -81,7 +89,9 @@ impl Cluster {
             changing: Mutex::new(()),
             error_map: ArcSwapOption::empty(),
             manifest: ArcSwapOption::empty(),
-            fetching: AtomicBool::new(false),
+            fetching: Arc::default(),
+            fetches: AtomicU64::new(0),
+            last_config: ArcSwap::default(),
             polled: AtomicUsize::new(0),
             in_retry: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -156,11 +166,24 @@ impl Cluster {
 
     /// Applies a configuration from a response's body, if it is one.
     pub(crate) fn apply_json(self: &Arc<Self>, json: &[u8], from: &Arc<Endpoint>) {
+        if !self.is_other_config(json) {
+            return;
+        }
         let transport = if self.options.tls.is_some() { Transport::Tls } else { Transport::Plain };
         // The server may leave it out, and a poll gets it then.
         if let Ok(topology) = Topology::parse(json, from.address.host(), transport) {
             self.apply(topology, from);
         }
+    }
+
+    /// Whether this is another configuration than the one that came last. During a rebalance many
+    /// responses have the same one.
+    fn is_other_config(&self, json: &[u8]) -> bool {
+        let is_other = **self.last_config.load() != *json;
+        if is_other {
+            self.last_config.store(Arc::new(Bytes::copy_from_slice(json)));
+        }
+        is_other
     }
 
     pub(crate) fn set_error_map(&self, map: ErrorMap) {
@@ -210,7 +233,9 @@ impl Cluster {
     /// Whether every node is connected.
     pub(crate) fn is_ready(&self) -> bool {
         let routes = self.routes.load();
-        routes.topology.is_some() && routes.endpoints.iter().all(|it| it.ready().is_some())
+        routes.topology.is_some()
+            && !routes.endpoints.is_empty()
+            && routes.endpoints.iter().all(|it| it.ready().is_some())
     }
 
     /// Reserves one of the places for requests that wait for a retry.
@@ -239,13 +264,22 @@ impl Cluster {
             && self.manifest.load().is_none()
     }
 
-    /// Fetches the ids of collections for a request that waits for them.
+    /// Fetches the ids of collections for a request that waits for them. Requests that wait at the same
+    /// time share one fetch and its error.
     pub(crate) async fn fetch_missing_manifest(
         &self,
         name: &CollectionName,
         connection: &ReadyConnection,
     ) -> Result<(), RequestError> {
-        let fetched = self.fetch_manifest(connection).await;
+        let before = self.fetches.load(Ordering::Acquire);
+        let mut last = self.fetching.lock().await;
+        let fetched = if self.manifest.load().is_some() {
+            Ok(())
+        } else if self.fetches.load(Ordering::Acquire) == before {
+            self.fetch_manifest(connection, &mut last).await
+        } else {
+            last.0.clone()
+        };
         fetched.map_err(|error| self.manifest_missing(error, name))
     }
 
@@ -287,22 +321,29 @@ impl Cluster {
 
     /// Fetches the manifest in the background, unless that is being done.
     pub(crate) fn refresh_manifest(self: &Arc<Self>) {
-        if self.fetching.swap(true, Ordering::AcqRel) {
-            return;
-        }
+        let Ok(mut last) = self.fetching.clone().try_lock_owned() else { return };
         let cluster = self.clone();
         tokio::spawn(async move {
-            let fetching = Fetching(&cluster.fetching);
             let ready = cluster.endpoints().iter().find_map(|endpoint| endpoint.ready());
             if let Some(ready) = ready {
                 // A failure shows in the requests that need the map.
-                let _ = cluster.fetch_manifest(&ready).await;
+                let _ = cluster.fetch_manifest(&ready, &mut last).await;
             }
-            drop(fetching);
         });
     }
 
-    async fn fetch_manifest(&self, connection: &ReadyConnection) -> Result<(), RequestError> {
+    /// Fetches the manifest, and keeps the result for the requests that wait for it.
+    async fn fetch_manifest(
+        &self,
+        connection: &ReadyConnection,
+        last: &mut LastFetch,
+    ) -> Result<(), RequestError> {
+        last.0 = self.request_manifest(connection).await;
+        self.fetches.fetch_add(1, Ordering::Release);
+        last.0.clone()
+    }
+
+    async fn request_manifest(&self, connection: &ReadyConnection) -> Result<(), RequestError> {
         let opcode = opcode::GET_COLLECTIONS_MANIFEST;
         let request =
             self.internal.request(operation::KV_GET_COLLECTION_MANIFEST, self.options.timeout);
@@ -324,23 +365,41 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asks one endpoint for the cluster configuration. A connection on which nothing at all is read
-    /// until the timeout is closed: its node may be gone without a word.
+    /// Asks one endpoint for the cluster configuration, and every endpoint whose requests have got no
+    /// response since the last poll: without a response it is replaced. The endpoints take turns.
     pub(crate) async fn poll_config(self: &Arc<Self>) {
         let endpoints = self.endpoints();
         let first = self.polled.fetch_add(1, Ordering::Relaxed);
         let in_turn = endpoints.iter().cycle().skip(first % endpoints.len().max(1));
-        let ready = in_turn.take(endpoints.len()).find_map(|it| Some((it, it.ready()?)));
-        let Some((endpoint, ready)) = ready else { return };
-        let request = self.internal.request(operation::KV_CLUSTER_CONFIG, CONFIG_POLL_TIMEOUT);
-        let reads = ready.connection.reads();
-        let polled = request.run(|_| self.ask(&ready.connection, opcode::GET_CLUSTER_CONFIG)).await;
-        match polled {
-            Ok(frame) => self.apply_json(&frame.value, endpoint),
-            Err(error) if error.is_timeout() && ready.connection.is_silent_since(reads) => {
-                ready.connection.close();
+        let mut polls = JoinSet::new();
+        for endpoint in in_turn.take(endpoints.len()) {
+            let Some(ready) = endpoint.ready() else { continue };
+            if ready.connection.awaits_without_reads() || polls.is_empty() {
+                let (cluster, endpoint) = (self.clone(), endpoint.clone());
+                polls.spawn(async move { cluster.poll_endpoint(&endpoint, &ready).await });
             }
-            Err(_) => {}
+        }
+        while polls.join_next().await.is_some() {}
+    }
+
+    /// Asks an endpoint for the cluster configuration. A connection that is silent until the timeout is
+    /// closed, whether or not the poll was sent: its node may be gone without a word.
+    async fn poll_endpoint(self: &Arc<Self>, endpoint: &Arc<Endpoint>, ready: &ReadyConnection) {
+        let connection = &ready.connection;
+        let (since, end) = (connection.progress(), Instant::now() + CONFIG_POLL_TIMEOUT);
+        let request = self.internal.request(operation::KV_CLUSTER_CONFIG, CONFIG_POLL_TIMEOUT);
+        let polled = request.run(|_| self.ask(connection, opcode::GET_CLUSTER_CONFIG)).await;
+        match polled {
+            Ok(frame) => return self.apply_json(&frame.value, endpoint),
+            Err(error) if error.is_timeout() => {}
+            // The queue is full, or the connection has ended.
+            Err(error) if matches!(error.last(), Some(RequestError::NotSent(_))) => {
+                let _ = timeout_at(end, connection.closed()).await;
+            }
+            Err(_) => return,
+        }
+        if connection.is_silent_since(since) {
+            connection.close();
         }
     }
 
@@ -368,11 +427,27 @@ impl Cluster {
     }
 }
 
-/// Clears the flag when the fetch ends, even if its task is aborted.
-struct Fetching<'a>(&'a AtomicBool);
+/// The result of the last fetch of the manifest.
+#[derive(Debug)]
+struct LastFetch(Result<(), RequestError>);
 
-impl Drop for Fetching<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+impl Default for LastFetch {
+    fn default() -> Self {
+        LastFetch(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Address;
+
+    #[tokio::test]
+    async fn cluster_parses_each_configuration_once() {
+        let cluster = Cluster::start(ClientOptions::memcached(Address::new("node", 1)));
+        assert!(cluster.is_other_config(b"one"));
+        assert!(!cluster.is_other_config(b"one"));
+        assert!(cluster.is_other_config(b"two"));
+        cluster.close();
     }
 }

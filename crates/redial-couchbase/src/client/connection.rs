@@ -60,6 +60,10 @@ struct Shared {
     next_opaque: AtomicU32,
     /// How many times something was read.
     reads: AtomicU64,
+    /// How many times something was written.
+    writes: AtomicU64,
+    /// The reads at the last check of [`awaits_without_reads`](Connection::awaits_without_reads).
+    reads_checked: AtomicU64,
     in_flight: Mutex<InFlight>,
     /// A deadline is earlier than all others.
     earlier: Notify,
@@ -74,6 +78,13 @@ struct InFlight {
     first_deadline: Option<Instant>,
     /// Set when the connection has ended.
     end: Option<End>,
+}
+
+/// How much of a connection was read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    reads: u64,
+    writes: u64,
 }
 
 /// Why a connection ended; `None`: the server closed it.
@@ -177,15 +188,26 @@ impl Connection {
         self.task.abort();
     }
 
-    /// How many times something was read, for [`is_silent_since`](Connection::is_silent_since).
-    pub(crate) fn reads(&self) -> u64 {
-        self.shared.reads.load(Ordering::Relaxed)
+    /// How much was read and written, for [`is_silent_since`](Connection::is_silent_since).
+    pub(crate) fn progress(&self) -> Progress {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Progress { reads: count(&self.shared.reads), writes: count(&self.shared.writes) }
     }
 
-    /// Whether nothing was read since then although everything was sent. Behind a long request a poll
-    /// waits in the queue, and that is not the server's silence.
-    pub(crate) fn is_silent_since(&self, reads: u64) -> bool {
-        self.reads() == reads && self.shared.lock().queued_bytes == 0
+    /// Whether nothing was read since then, although everything was sent or nothing more can be
+    /// written. A poll that waits in the queue behind a request that is being written says nothing about
+    /// the server.
+    pub(crate) fn is_silent_since(&self, since: Progress) -> bool {
+        let now = self.progress();
+        let is_sent = self.shared.lock().queued_bytes == 0;
+        now.reads == since.reads && (is_sent || now.writes == since.writes)
+    }
+
+    /// Whether requests are queued or in flight, and nothing was read since the last call of this method.
+    pub(crate) fn awaits_without_reads(&self) -> bool {
+        let reads = self.progress().reads;
+        let checked = self.shared.reads_checked.swap(reads, Ordering::Relaxed);
+        checked == reads && !self.shared.lock().requests.is_empty()
     }
 
     /// The error that ended the connection, if there was one.
@@ -380,17 +402,30 @@ async fn write(
             drop(in_flight);
             next = if bytes.len() < WRITE_BYTES { queued.try_recv().ok() } else { None };
         }
-        let written = async {
-            writer.write_all(&bytes).await?;
-            writer.flush().await
-        };
-        if let Err(error) = written.await {
+        if let Err(error) = write_all(&mut writer, &bytes, shared).await {
             return Some(Arc::new(error));
         }
         // A large request does not keep its memory.
         bytes.shrink_to(2 * WRITE_BYTES);
     }
     None
+}
+
+/// Writes and flushes these bytes, and counts each write that the stream takes.
+async fn write_all(
+    writer: &mut WriteHalf<Box<dyn Stream>>,
+    mut bytes: &[u8],
+    shared: &Shared,
+) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = writer.write(bytes).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        shared.writes.fetch_add(1, Ordering::Relaxed);
+        bytes = &bytes[written..];
+    }
+    writer.flush().await
 }
 
 #[cfg(test)]

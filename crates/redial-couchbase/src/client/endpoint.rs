@@ -1,11 +1,14 @@
 //! A node's KV service: one connection, which is made again whenever it is lost, and a circuit breaker.
 
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::bootstrap::{self, Bootstrapped, Collections, ConnectError, is_tls_error};
 use super::breaker::Breaker;
@@ -20,6 +23,9 @@ use crate::terminal_state::TopologyConnection;
 /// How long a connection must last before the delays between connections start anew: a peer that
 /// accepts connections and closes them gets one per second at most.
 pub const CONNECTION_HEALTHY_AFTER: Duration = Duration::from_secs(10);
+
+/// The delay after a panic of the application's connector: the longest of RFC 49.
+const RECONNECT_AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// Connecting changes nothing on the server.
 const CONNECT: RequestOperation = RequestOperation::declared_idempotent("client.connect");
@@ -97,9 +103,29 @@ async fn stay_connected(endpoint: Arc<Endpoint>, cluster: Arc<Cluster>) {
     loop {
         let connection =
             reconnects.request(CONNECT, Duration::MAX).run(|_| use_connection(&endpoint, &cluster));
-        // A failure is retried until it is a success.
-        let Ok(Membership::Member) = connection.await else { return };
+        match catch_panic(connection).await {
+            Some(Ok(Membership::Member)) => {}
+            // A failure is retried until it is a success.
+            Some(Ok(Membership::Removed) | Err(_)) => return,
+            None => {
+                endpoint.not_connected(ConnectError::Panicked);
+                sleep(RECONNECT_AFTER_PANIC).await;
+            }
+        }
     }
+}
+
+/// Runs a future that calls code of the application: its connector, its streams, the delays between
+/// connections. `None`: it panicked. Without this a panic would end the endpoint's task, and the
+/// endpoint would never be connected again.
+async fn catch_panic<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = Box::pin(future);
+    // Unwind safety: the future is not polled again after a panic.
+    poll_fn(|cx| {
+        catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx).map(Some)))
+            .unwrap_or(Poll::Ready(None))
+    })
+    .await
 }
 
 /// Connects, and waits until the connection is lost. It is a success if the connection lasted.

@@ -27,9 +27,9 @@ use super::frame::{
 use crate::context::RequestAttempt;
 use crate::error::Error;
 use crate::operation::RequestOperation;
+use crate::orchestrator::RetryGate;
 use crate::reason;
 use crate::response::{Response, status};
-use crate::retryable_error::RetryableError;
 use crate::started_attempt::StartedAttempt;
 
 /// The seconds up to which the protocol takes an expiry as relative.
@@ -195,7 +195,6 @@ impl<'a, T, D: Any + Send + Sync> Request<'a, T, D> {
     fn run(self) -> impl Future<Output = Result<T, Error<RequestError>>> + use<'a, T, D> {
         async move {
             let (sender, decode) = (&self.sender, self.decode);
-            let place = &RetrySlot { cluster: sender.cluster, taken: AtomicBool::new(false) };
             let is_sent = &AtomicBool::new(true);
             let watch = &DeadlineWatch::new(self.timeout);
             let signals;
@@ -225,20 +224,32 @@ impl<'a, T, D: Any + Send + Sync> Request<'a, T, D> {
             if let Some(call_log) = self.call_log {
                 request = request.call_log(call_log);
             }
+            let slot = &Arc::new(RetrySlot::new(sender.cluster.clone()));
+            let gate: RetryGate = {
+                let slot = slot.clone();
+                Arc::new(move || slot.enter())
+            };
             let operation = |attempt: RequestAttempt| {
                 let first = first.take();
                 async move {
                     if let Some(first) = first {
-                        let result = mirrored(first.resume(), is_sent, &attempt).await;
-                        return place.entered_by(result, sender.command.operation);
+                        return mirrored(first.resume(), is_sent, &attempt).await;
                     }
+                    slot.leave();
                     let signals = AttemptSignals::new(attempt.sent(), attempt.remaining(), None);
-                    sender.attempt(decode, place, &signals).await
+                    sender.send_decoded(decode, &signals).await
                 }
             };
             let context = request.context();
             // In a box, so that a request that succeeds at once does not have its size.
-            Box::pin(request.run_call(context, start, operation)).await
+            let result = Box::pin(request.run_call(context, start, Some(gate), operation)).await;
+            result.map_err(|error| {
+                if slot.is_refused() {
+                    error.map_last(|last| RequestError::TooManyRequestsInRetry(Box::new(last)))
+                } else {
+                    error
+                }
+            })
         }
     }
 
@@ -286,36 +297,31 @@ impl<T, D> fmt::Debug for Request<'_, T, D> {
     }
 }
 
-/// A place among the requests that wait for a retry.
-struct RetrySlot<'a> {
-    cluster: &'a Cluster,
+/// A place among the requests that wait for a retry. It is taken when a retry has been decided, so a
+/// failure that is not retried keeps its own error.
+struct RetrySlot {
+    cluster: Arc<Cluster>,
     taken: AtomicBool,
+    /// Whether no place was left.
+    refused: AtomicBool,
 }
 
-impl RetrySlot<'_> {
-    /// The result of an attempt; a failure that may be retried has taken a place.
-    fn entered_by<T>(
-        &self,
-        result: Result<T, RequestError>,
-        operation: RequestOperation,
-    ) -> Result<T, RequestError> {
-        result.map_err(|error| self.enter(error, operation))
+impl RetrySlot {
+    const fn new(cluster: Arc<Cluster>) -> Self {
+        RetrySlot { cluster, taken: AtomicBool::new(false), refused: AtomicBool::new(false) }
     }
 
-    /// Takes a place after a failure that may be retried.
-    fn enter(&self, error: RequestError, operation: RequestOperation) -> RequestError {
-        let may_be_retried = error
-            .failure()
-            .is_some_and(|failure| operation.is_idempotent() || failure.proves_not_run());
-        if !may_be_retried {
-            return error;
-        }
-        if self.cluster.enter_retry() {
-            self.taken.store(true, Ordering::Relaxed);
-            error
-        } else {
-            RequestError::TooManyRequestsInRetry(Box::new(error))
-        }
+    /// Takes a place for a retry; `false`: none is left.
+    fn enter(&self) -> bool {
+        let entered = self.cluster.enter_retry();
+        let flag = if entered { &self.taken } else { &self.refused };
+        flag.store(true, Ordering::Relaxed);
+        entered
+    }
+
+    /// Whether the request ended because no place was left.
+    fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Gives the place back: the retry begins, or the request ends.
@@ -326,7 +332,7 @@ impl RetrySlot<'_> {
     }
 }
 
-impl Drop for RetrySlot<'_> {
+impl Drop for RetrySlot {
     fn drop(&mut self) {
         self.leave();
     }
@@ -407,18 +413,6 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Makes an attempt after the first one.
-    async fn attempt<T>(
-        &self,
-        decode: Decode<T>,
-        place: &RetrySlot<'_>,
-        signals: &AttemptSignals<'_>,
-    ) -> Result<T, RequestError> {
-        place.leave();
-        let result = self.send_decoded(decode, signals).await;
-        place.entered_by(result, self.command.operation)
-    }
-
     async fn send_decoded<T>(
         &self,
         decode: Decode<T>,

@@ -109,12 +109,19 @@ impl Scram {
             let mut fields = server_first.split(',');
             fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
         };
+        // RFC 5802: an extension that a client must understand or fail.
+        if field('m').is_some() {
+            return Err("the server's SCRAM message has an unknown mandatory extension");
+        }
         let (Some(nonce), Some(salt), Some(iterations)) = (field('r'), field('s'), field('i'))
         else {
             return Err("the server's SCRAM message lacks nonce, salt or iterations");
         };
         if !nonce.starts_with(&self.nonce) {
             return Err("the server's SCRAM nonce does not begin with the client's");
+        }
+        if nonce == self.nonce {
+            return Err("the server's SCRAM nonce is the client's alone");
         }
         let salt = BASE64.decode(salt).map_err(|_| "the server's SCRAM salt is not base64")?;
         let iterations: u32 =
@@ -180,6 +187,8 @@ mod tests {
         for (message, text) in [
             ("", "lacks nonce"),
             ("r=nonce1,s=AAAA", "lacks nonce"),
+            ("m=x,r=nonce1,s=AAAA,i=1", "mandatory extension"),
+            ("r=nonce,s=AAAA,i=1", "the client's alone"),
             ("r=other,s=AAAA,i=1", "does not begin"),
             ("r=nonce1,s=A,i=1", "not base64"),
             ("r=nonce1,s=AAAA,i=x", "not a number"),

@@ -159,7 +159,11 @@ impl Topology {
                 Transport::Tls => tls_address(&config.nodes_ext, &plain, host),
             })
         });
-        let nodes = nodes.collect::<Result<_, _>>()?;
+        let nodes: Vec<_> = nodes.collect::<Result<_, _>>()?;
+        // A client without endpoints would not see the next configuration either.
+        if nodes.iter().all(Option::is_none) {
+            return Err(TopologyError::NoAddress(transport));
+        }
         let revision = (config.rev_epoch, config.rev);
         Ok(Topology { revision, bucket_uuid: config.uuid, nodes, vbuckets })
     }
@@ -210,6 +214,7 @@ pub(crate) enum TopologyError {
     NodeCount(usize),
     Node(i32),
     Address(String),
+    NoAddress(Transport),
 }
 
 impl TopologyError {
@@ -232,6 +237,10 @@ impl fmt::Display for TopologyError {
                 write!(f, "{count} nodes; at most {NODES_MAX} are accepted")
             }
             TopologyError::Node(node) => write!(f, "a vbucket on node {node}, which is not listed"),
+            TopologyError::NoAddress(Transport::Plain) => f.write_str("no node with a KV service"),
+            TopologyError::NoAddress(Transport::Tls) => {
+                f.write_str("no node with a TLS port of the KV service")
+            }
             TopologyError::Address(text) => write!(f, "{text:?} is not an address like host:port"),
         }
     }
@@ -294,6 +303,10 @@ mod tests {
         assert!(parse(&config(r#"["a:1"]"#, "[[0],[0],[0]]")).contains("3 vbuckets"));
         assert!(parse(&config(r#"["a:1"]"#, "[]")).contains("0 vbuckets"));
         assert!(parse(&config(r#"["a:1"]"#, "[[1]]")).contains("node 1, which is not listed"));
+        assert!(parse(&config("[]", "[[-1]]")).contains("no node with a KV service"));
+        let without_tls = config(r#"["b:11210"]"#, "[[0]]");
+        let error = Topology::parse(without_tls.as_bytes(), "a", Transport::Tls).unwrap_err();
+        assert!(error.to_string().contains("no node with a TLS port"), "{error}");
         assert!(parse(&config(r#"["a"]"#, "[[0]]")).contains("\"a\" is not an address"));
         let nodes = vec!["\"a:1\""; NODES_MAX + 1].join(",");
         assert!(parse(&config(&format!("[{nodes}]"), "[[0]]")).contains("4097 nodes"));

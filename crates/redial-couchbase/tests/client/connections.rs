@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use redial::{CallLog, ms, s};
 use redial_couchbase::client::{
     Address, CONFIG_POLL_INTERVAL, CONFIG_POLL_TIMEOUT, CONNECTION_HEALTHY_AFTER, Client,
-    ClientOptions, Connecting, Connector, RequestError, Stream,
+    ClientOptions, Connecting, Connector, RequestError, SEND_QUEUE_MAX, Stream,
 };
-use redial_couchbase::reason;
+use redial_couchbase::{BackoffCalculator, reason};
 use redial_faults::couchbase::{Answer, AnswerAction, Script};
 use tokio::time::Instant;
 
@@ -248,6 +248,122 @@ async fn connections_that_are_silent_end_with_a_poll() {
     assert_eq!(read.unwrap().value, "1");
     assert!(start.elapsed() < s(6), "a poll and its timeout: {:?}", start.elapsed());
     assert_eq!(server.connection_count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_with_a_blocked_writer_end_with_a_poll() {
+    // In the first case the poll waits in the queue, in the second one the queue is full.
+    for queue_max in [SEND_QUEUE_MAX, 1] {
+        let server = serve(Script::new());
+        let options = options(&server).timeout(s(60)).circuit_breaker(None);
+        let client = Client::open(options.send_queue_max(queue_max));
+        client.wait_until_ready(s(1)).await.unwrap();
+        let documents = client.default_collection();
+        documents.upsert("a", "1").await.unwrap();
+        server.stop_reading();
+        let start = Instant::now();
+        let large = documents.upsert("b", vec![b'x'; 200 << 10]).into_future();
+        let read = async {
+            // The large one is being written.
+            tokio::time::sleep(ms(1)).await;
+            documents.get("a").await
+        };
+        let heal = async {
+            tokio::time::sleep(CONFIG_POLL_INTERVAL + CONFIG_POLL_TIMEOUT + ms(100)).await;
+            server.resume_reading();
+        };
+        let (large, read, ()) = tokio::join!(large, read, heal);
+        let error = large.unwrap_err();
+        assert_eq!(error.reason(), Some(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT));
+        assert_eq!(read.unwrap().value, "1", "it was not written, so it is sent again");
+        assert!(start.elapsed() < s(7), "a poll and its timeout: {:?}", start.elapsed());
+        assert_eq!(server.connection_count(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_with_a_slow_long_write_are_kept() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).timeout(s(60)));
+    client.wait_until_ready(s(1)).await.unwrap();
+    let documents = client.default_collection();
+    let large = documents.upsert("a", vec![b'x'; 2 << 20]).into_future();
+    let slow_reads = async {
+        // The server reads a bit each second, so that the poll waits in the queue.
+        for _ in 0..10 {
+            server.stop_reading();
+            tokio::time::sleep(s(1)).await;
+            server.resume_reading();
+            for _ in 0..2 {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let (large, ()) = tokio::join!(large, slow_reads);
+    large.unwrap();
+    assert_eq!(server.connection_count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_are_silent_end_without_their_turn() {
+    let server = serve(Script::new().nodes(4));
+    let client = Client::open(options(&server).timeout(s(60)));
+    client.wait_until_ready(s(1)).await.unwrap();
+    server.stop_reading();
+    let documents = client.default_collection();
+    let reads: Vec<_> = (0..40)
+        .map(|number| {
+            let documents = documents.clone();
+            tokio::spawn(async move { documents.get(format!("key{number}")).await.map(drop) })
+        })
+        .collect();
+    // The second poll asks all nodes.
+    tokio::time::sleep(CONFIG_POLL_INTERVAL * 2 + CONFIG_POLL_TIMEOUT + ms(100)).await;
+    assert_eq!(server.connection_count(), 8, "each was replaced");
+    server.resume_reading();
+    for read in reads {
+        let error = read.await.unwrap().unwrap_err();
+        assert_eq!(error.last().unwrap().status(), Some(1), "an answer: {error}");
+    }
+}
+
+/// Panics at the first connections.
+struct PanickingConnector<C>(C, AtomicUsize);
+
+impl<C: Connector> Connector for PanickingConnector<C> {
+    fn connect(&self, address: &Address) -> Connecting {
+        match self.1.fetch_add(1, Ordering::Relaxed) {
+            0 => panic!("a connector that panics"),
+            1 => Box::pin(async { panic!("a connection that panics") }),
+            _ => self.0.connect(address),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_are_made_after_a_panic_of_the_connector() {
+    let server = serve(Script::new());
+    let connector = PanickingConnector(PipeConnector(server.connector()), AtomicUsize::new(0));
+    let client = Client::open(options(&server).connector(connector));
+    tokio::time::sleep(ms(1)).await;
+    let error = client.endpoints()[0].connect_error.clone();
+    assert_eq!(error.as_deref(), Some("the application's connector or its delays panicked"));
+    client.wait_until_ready(s(10)).await.unwrap();
+    client.default_collection().upsert("a", "1").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_are_made_after_a_panic_of_their_delays() {
+    let server = serve(Script::new());
+    server.set_bucket_status(0x24);
+    let delays = BackoffCalculator::from_fn(|_| panic!("delays that panic"));
+    let client = Client::open(options(&server).reconnect(delays));
+    tokio::time::sleep(ms(1)).await;
+    let error = client.endpoints()[0].connect_error.clone();
+    assert_eq!(error.as_deref(), Some("the application's connector or its delays panicked"));
+    server.set_bucket_status(0x00);
+    client.wait_until_ready(s(10)).await.unwrap();
+    client.default_collection().upsert("a", "1").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

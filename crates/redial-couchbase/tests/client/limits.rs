@@ -1,12 +1,14 @@
+use std::time::Duration;
+
 use redial::strategy::{Decision, Request};
 use redial::{ms, s};
 use redial_couchbase::client::{
     COLLECTION_KEY_BYTES_MAX, Client, KEY_BYTES_MAX, RequestError, VALUE_BYTES_MAX,
 };
-use redial_couchbase::reason;
+use redial_couchbase::{TerminalError, reason};
 use redial_faults::couchbase::{Answer, Script};
 
-use crate::common::{options, ready, serve};
+use crate::common::{options, ready, serve, unchanged_options};
 
 #[tokio::test(start_paused = true)]
 async fn limits_of_keys_and_values_are_exact() {
@@ -68,4 +70,32 @@ async fn limits_of_requests_in_retry_are_exact() {
     server.push_answers([Answer::close()]);
     let error = client.default_collection().upsert("c", "1").await.unwrap_err();
     assert_eq!(error.reason(), Some(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT));
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_requests_in_retry_keep_final_errors() {
+    let server = serve(Script::new().user("app", "secret"));
+    let without_retries = unchanged_options(&server).requests_in_retry_max(0);
+    let client = Client::open(without_retries.clone().credentials("app", "wrong"));
+    tokio::time::sleep(ms(1)).await;
+    let error = client.default_collection().upsert("a", "1").await.unwrap_err();
+    assert_eq!(error.terminal(), Some(TerminalError::AuthenticationFailure), "{error}");
+    assert_eq!(error.reason(), Some(reason::AUTHENTICATION_ERROR));
+    // What the strategy declines, now or later, keeps its error; what it retries has no place.
+    let client = Client::open(without_retries.credentials("app", "secret"));
+    client.wait_until_ready(s(1)).await.unwrap();
+    for (is_retried, decide) in [
+        (false, (|_: &Request<'_>| Decision::Decline) as fn(&Request<'_>) -> Decision),
+        (false, |_| Decision::later(async { None::<Duration> })),
+        (true, |_| Decision::Retry(ms(1))),
+        (true, |_| Decision::later(async { Some(ms(1)) })),
+    ] {
+        server.push_answers([Answer::status(0x86)]);
+        let documents = client.default_collection();
+        let error = documents.upsert("a", "1").strategy(decide).await.unwrap_err();
+        let is_refused = matches!(error.last(), Some(RequestError::TooManyRequestsInRetry(_)));
+        assert_eq!((is_refused, error.attempts()), (is_retried, 1), "{error}");
+        assert_eq!(error.reason(), Some(reason::KV_TEMPORARY_FAILURE));
+    }
+    assert_eq!(client.requests_in_retry(), 0);
 }

@@ -263,7 +263,7 @@ async fn exchange(http: &reqwest::Client, service: Service, url: &str) -> Result
 }
 
 /// A server whose first answer is this one, and whose second is a success.
-async fn serve(status: u16, body: &'static str) -> String {
+pub(crate) async fn serve(status: u16, body: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

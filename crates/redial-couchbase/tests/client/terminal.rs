@@ -1,8 +1,11 @@
 use std::sync::Arc;
 
 use redial::{StopReason, ms, s};
-use redial_couchbase::client::{Client, ClientOptions, Collection, PlainSasl};
-use redial_couchbase::{FastFailOnTerminalError, RequestTarget, TerminalError, reason};
+use redial_couchbase::client::{Address, Client, ClientOptions, Collection, PlainSasl};
+use redial_couchbase::{
+    AttemptError, FastFailOnTerminalError, Orchestrator, RequestTarget, TerminalError, operation,
+    reason,
+};
 use redial_faults::couchbase::{Answer, Handle, Identity, Script, Server};
 use tokio::time::Instant;
 use tokio_rustls::rustls::client::WantsClientCert;
@@ -276,4 +279,48 @@ async fn terminal_certificate_of_another_host_is_a_tls_error() {
     assert_eq!(error.reason(), Some(reason::TLS_ERROR));
     let named = fast(&server).tls(tls(&identity)).tls_server_name("other.example.com");
     Client::open(named).wait_until_ready(s(10)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn terminal_invalid_server_name_is_a_tls_error() {
+    let identity = Identity::self_signed(["node0"]).unwrap();
+    let server = Server::new(Script::new()).tls(identity.clone()).on_pipe().unwrap();
+    let options = fast(&server).tls(tls(&identity)).tls_server_name("not a name");
+    let error = Client::open(options).wait_until_ready(s(10)).await.unwrap_err();
+    assert_eq!(error.terminal(), Some(TerminalError::Couchbase));
+    assert_eq!(error.reason(), Some(reason::TLS_ERROR));
+    let cause = std::error::Error::source(&error).and_then(|it| it.source()).unwrap();
+    assert_eq!(cause.to_string(), "TLS: \"not a name\" is not a valid server name");
+}
+
+/// In real time over TCP: only results are compared.
+#[tokio::test]
+async fn terminal_wrong_password_ends_http_requests_until_it_is_right() {
+    let script = Script::new().user("app", "secret");
+    let server = Server::new(script).listen("127.0.0.1").await.unwrap();
+    let (host, port) = server.address(0);
+    let options = ClientOptions::new([Address::new(host, port)], "default");
+    let client = Client::open(options.credentials("app", "wrong"));
+    let state = client.terminal_state();
+    until(|| state.terminal_reason_for(RequestTarget::Http).is_some()).await;
+    let url = crate::reasons::serve(200, r#"{"results": []}"#).await;
+    let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
+    let orchestrator = Orchestrator::new();
+    let query = async || {
+        let request = orchestrator.request(operation::QUERY_READONLY, s(30));
+        let attempt = |_| async {
+            if let Some(terminal) = state.terminal_reason_for(RequestTarget::Http) {
+                return Err(AttemptError::from(terminal));
+            }
+            let sent = http.post(&url).body("statement=SELECT 1").send().await;
+            sent.map_err(|_| AttemptError::from(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT))
+        };
+        request.run(attempt).await
+    };
+    let error = query().await.unwrap_err();
+    assert_eq!(error.terminal(), Some(TerminalError::AuthenticationFailure));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::StrategyDeclined, 1));
+    server.set_password("app", "wrong");
+    until(|| state.terminal_reason_for(RequestTarget::Http).is_none()).await;
+    assert_eq!(query().await.unwrap().status(), 200);
 }

@@ -114,6 +114,57 @@ async fn topology_node_without_the_service_is_service_not_available() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn topology_without_any_address_is_refused() {
+    let identity = Identity::self_signed(["node0"]).unwrap();
+    let server = Server::new(Script::new()).tls(identity.clone()).on_pipe().unwrap();
+    let client = Client::open(options(&server).tls(tls(&identity)).config_poll_interval(ms(100)));
+    client.wait_until_ready(s(1)).await.unwrap();
+    let documents = client.default_collection();
+    server.withdraw_tls_port(0);
+    tokio::time::sleep(s(1)).await;
+    assert_eq!(client.config_revision(), Some((1, 1)), "it is not used");
+    documents.upsert("a", "1").await.unwrap();
+    // A new connection says why it cannot be used.
+    server.drop_connections();
+    tokio::time::sleep(ms(10)).await;
+    let error = client.endpoints()[0].connect_error.clone().unwrap();
+    assert_eq!(error, "cluster config: no node with a TLS port of the KV service");
+    assert!(client.wait_until_ready(ms(50)).await.is_err());
+    server.offer_tls_port(0);
+    documents.upsert("a", "2").await.unwrap();
+    assert_eq!(client.config_revision(), Some((1, 3)));
+    client.wait_until_ready(s(1)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn topology_without_nodes_is_refused() {
+    let server = serve(Script::new());
+    let client = Client::open(options(&server).config_poll_interval(ms(100)));
+    client.wait_until_ready(s(1)).await.unwrap();
+    server.fail_over(0);
+    tokio::time::sleep(s(1)).await;
+    assert_eq!((client.config_revision(), client.endpoints().len()), (Some((1, 1)), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn topology_manifest_is_fetched_once_for_concurrent_requests() {
+    let (client, server) = ready(Script::new().scope("s", ["c"])).await;
+    let documents = client.collection("s", "c");
+    let requests: Vec<_> = (0..100)
+        .map(|number| {
+            let documents = documents.clone();
+            tokio::spawn(
+                async move { documents.upsert(format!("key{number}"), "1").await.map(drop) },
+            )
+        })
+        .collect();
+    for request in requests {
+        request.await.unwrap().unwrap();
+    }
+    assert_eq!((server.manifest_requests(), server.request_count()), (1, 100));
+}
+
+#[tokio::test(start_paused = true)]
 async fn topology_without_a_silent_node_ends_its_requests() {
     let server = serve(Script::new().nodes(2));
     let options = options(&server).config_poll_interval(ms(100)).timeout(s(30));

@@ -29,8 +29,13 @@ const GET: u64 = 0x00;
 const SET: u64 = 0x01;
 /// How long connecting may take on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(20);
-/// How much longer than asked for a delay may take on a busy machine.
+/// How much longer than asked for a request may take on a busy machine.
 const LATE_MAX: u64 = 2000;
+/// How much longer than asked for the shortest of some measured delays may be: less than the difference
+/// between the delays of RFC 49 and those of reasons that are always retried.
+const DELAY_TOLERANCE: u64 = 6;
+/// How many times delays are measured.
+const MEASUREMENTS: usize = 20;
 
 impl Mock {
     /// Options for a bucket of the mock. It is polled for its configuration only by hand, since its
@@ -80,14 +85,33 @@ fn log_attempts(log: &CallLog) -> usize {
     log.events().iter().filter(|(_, event)| started(event)).count()
 }
 
-/// Compares measured delays with those of the design. The server's clock has whole milliseconds, so a
-/// gap may look one shorter.
-fn are_near(measured: &[u64], expected: &[u64]) {
-    let near = |(measured, expected): (&u64, &u64)| {
-        (expected.saturating_sub(1)..expected + LATE_MAX).contains(measured)
+/// Measures the delays of a write that fails with a status until they are those of the design. No client
+/// sends before its delay is over, and a busy machine only makes it longer, so of each delay the shortest
+/// counts. The server's clock has whole milliseconds, so one may look a millisecond shorter.
+async fn delays_are(
+    mock: &Mock,
+    documents: &Collection,
+    status: u16,
+    reason: &str,
+    expected: &[u64],
+) {
+    let lines_expected = vec![format!("retry {reason}"); expected.len()];
+    let mut shortest = vec![u64::MAX; expected.len()];
+    let is_near = |(measured, expected): (&u64, &u64)| {
+        (expected.saturating_sub(1)..=expected + DELAY_TOLERANCE).contains(measured)
     };
-    let all = measured.len() == expected.len() && measured.iter().zip(expected).all(near);
-    assert!(all, "measured {measured:?}, expected {expected:?}");
+    for _ in 0..MEASUREMENTS {
+        let count = i32::try_from(expected.len()).expect("a few");
+        let (measured, lines) = gaps(mock, documents, status, count).await;
+        assert_eq!((measured.len(), &lines), (expected.len(), &lines_expected), "{measured:?}");
+        for (shortest, measured) in shortest.iter_mut().zip(measured) {
+            *shortest = measured.min(*shortest);
+        }
+        if shortest.iter().zip(expected).all(is_near) {
+            return;
+        }
+    }
+    panic!("{status:#x}: measured {shortest:?}, expected {expected:?}");
 }
 
 #[tokio::test]
@@ -196,23 +220,16 @@ async fn mock_refuses_wrong_passwords_and_buckets_at_once() {
 async fn mock_sees_the_delays_of_the_design() {
     let (mock, client) = started(1).await;
     let documents = client.default_collection();
-    let times = |reason: &str, count: usize| vec![format!("retry {reason}"); count];
-    let (measured, lines) = gaps(&mock, &documents, 0x86, 4).await;
-    are_near(&measured, &[1, 2, 4, 8]);
-    assert_eq!(lines, times("KV_TEMPORARY_FAILURE", 4));
-    let (measured, lines) = gaps(&mock, &documents, 0x85, 3).await;
-    are_near(&measured, &[1, 2, 4]);
-    assert_eq!(lines, times("KV_TEMPORARY_FAILURE", 3));
-    let (measured, lines) = gaps(&mock, &documents, 0x09, 2).await;
-    are_near(&measured, &[1, 2]);
-    assert_eq!(lines, times("KV_LOCKED", 2));
-    let (measured, lines) = gaps(&mock, &documents, 0x07, 3).await;
-    are_near(&measured, &[1, 10, 50]);
-    assert_eq!(lines, times("KV_NOT_MY_VBUCKET", 3));
-    // An unknown status, which the mock's own error map marks as retryable.
-    let (measured, lines) = gaps(&mock, &documents, 0x7ff0, 3).await;
-    are_near(&measured, &[1, 2, 4]);
-    assert_eq!(lines, times("KV_ERROR_MAP_RETRY_INDICATED", 3));
+    for (status, reason, expected) in [
+        (0x86, "KV_TEMPORARY_FAILURE", &[1, 2, 4, 8][..]),
+        (0x85, "KV_TEMPORARY_FAILURE", &[1, 2, 4]),
+        (0x09, "KV_LOCKED", &[1, 2]),
+        (0x07, "KV_NOT_MY_VBUCKET", &[1, 10, 50]),
+        // An unknown status, which the mock's own error map marks as retryable.
+        (0x7ff0, "KV_ERROR_MAP_RETRY_INDICATED", &[1, 2, 4]),
+    ] {
+        delays_are(&mock, &documents, status, reason, expected).await;
+    }
 }
 
 #[tokio::test]
@@ -323,9 +340,12 @@ async fn mock_lock_ends_by_time() {
     documents.upsert("a", "1").await.unwrap();
     documents.get_and_lock("a", s(15)).await.unwrap();
     let mut log = CallLog::default();
+    let start = Instant::now();
     let blocked = documents.upsert("a", "2").timeout(ms(100)).call_log(&mut log).await;
     assert!(blocked.unwrap_err().is_timeout());
-    assert!(!log.events().is_empty());
+    assert!(start.elapsed() >= ms(100), "the lock was held all the time");
+    let lines = retry_log_lines(log.events());
+    assert_eq!(lines[0].to_string(), "retry KV_LOCKED");
     mock.command("time_travel?Offset=20");
     documents.upsert("a", "2").await.unwrap();
     mock.start_log(0);

@@ -230,8 +230,9 @@ impl Session<'_> {
     }
 
     fn manifest(&self) -> Reply {
-        let manifest = self.shared.lock().manifest();
-        manifest.map_or(Reply::status(UNKNOWN_COMMAND), Reply::value)
+        let mut state = self.shared.lock();
+        state.manifests += 1;
+        state.manifest().map_or(Reply::status(UNKNOWN_COMMAND), Reply::value)
     }
 
     /// Answers a request as the script says.

@@ -285,6 +285,12 @@ impl Handle {
         self.shared.lock().polls
     }
 
+    /// How many times the manifest of the collections was asked for.
+    #[must_use]
+    pub fn manifest_requests(&self) -> u64 {
+        self.shared.lock().manifests
+    }
+
     /// How many connections were made.
     #[must_use]
     pub fn connection_count(&self) -> usize {

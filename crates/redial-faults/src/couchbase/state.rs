@@ -62,6 +62,7 @@ pub(super) struct State {
     pub(super) records: Vec<RequestRecord>,
     pub(super) requests: u64,
     pub(super) polls: u64,
+    pub(super) manifests: u64,
     pub(super) connections: usize,
     pub(super) connections_open: usize,
 }
@@ -94,6 +95,7 @@ impl Shared {
             records: Vec::new(),
             requests: 0,
             polls: 0,
+            manifests: 0,
             connections: 0,
             connections_open: 0,
             script,

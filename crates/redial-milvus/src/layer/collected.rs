@@ -8,7 +8,7 @@ use http_body::Body;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 use redial_core::Failure;
 use redial_grpc::BoxError;
-use redial_grpc::balancing::transport_error::{TransportFailure, chain_text, classify};
+use redial_grpc::balancing::transport_error::{TransportFailure, chain_text};
 use redial_grpc::balancing::{Head, head, trailers};
 use redial_service_config::Code;
 
@@ -18,6 +18,7 @@ use super::body::{BufferedBody, Read, read};
 use crate::call::ResponseCheck;
 use crate::error::DEADLINE_EXCEEDED;
 use crate::status::{GrpcStatus, RATE_LIMIT, inner_status, invalid_message};
+use crate::transport_error::{classify, proves_unsent};
 
 const GRPC_STATUS: &str = "grpc-status";
 const GRPC_MESSAGE: &str = "grpc-message";
@@ -102,15 +103,10 @@ impl AttemptStatus {
         let (failure, code) = classify(&*error);
         let local_timeout = late || failure == TransportFailure::LocalTimeout;
         let code = if local_timeout { Code::DeadlineExceeded } else { code };
-        let unsent = match failure {
-            TransportFailure::NotSent
-            | TransportFailure::Unprocessed
-            | TransportFailure::NotConnected => true,
-            TransportFailure::LocalTimeout | TransportFailure::MaybeProcessed => false,
-        };
         // The same text, whichever timer was first.
         let message =
             if local_timeout { DEADLINE_EXCEEDED.to_owned() } else { chain_text(&*error) };
+        let unsent = proves_unsent(failure);
         AttemptStatus { code, message, unsent, kind: StatusKind::Error(error), changed: false }
     }
 
@@ -169,7 +165,10 @@ where
     let (head, body) = response.into_parts();
     let body = match read(body, max).await {
         Ok(body) => body,
-        Err(error) => return Err(AttemptStatus::of_error(error, false)),
+        Err(error) => {
+            // The server has answered, so it has seen the request, whatever the error says.
+            return Err(AttemptStatus { unsent: false, ..AttemptStatus::of_error(error, false) });
+        }
     };
     let code = match (&kind, &body) {
         (Head::Status(code, _) | Head::NotGrpc(code, _), _) => *code,

@@ -62,3 +62,16 @@ async fn layer_total_deadline_shortens_later_attempts() {
     assert_eq!(arrivals(&server), [0, 170, 360]);
     assert_eq!(timeouts(&server), [400, 330, 140]);
 }
+
+/// Shorter than the option: the channel's own timer ends the attempt.
+#[tokio::test(start_paused = true)]
+async fn layer_timeout_of_the_channel_is_final() {
+    let server = Server::new([Answer::hang(), Answer::echo()]).on_pipe();
+    let channel = channel_of(&server, Endpoint::from_static("http://pipe").timeout(ms(30)));
+    let layer = interceptor(Options::DEFAULT).layer();
+    let mut client = Grpc::new(ServiceBuilder::new().layer(layer).service(channel));
+    let start = tokio::time::Instant::now();
+    let status = unary(&mut client, "Insert", Request::new("rows".into())).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
+    assert_eq!((start.elapsed(), server.counts().streams), (ms(30), 1));
+}

@@ -10,6 +10,8 @@ mod invalid_messages;
 mod limits;
 mod log;
 mod retries;
+#[cfg(feature = "tonic-0-13")]
+mod tonic_013;
 mod tonic_status;
 mod writes;
 
@@ -35,12 +37,16 @@ pub(crate) fn ms(ms: u64) -> Duration {
 }
 
 pub(crate) fn channel(server: &Handle<Pipe>) -> Channel {
+    channel_of(server, Endpoint::from_static("http://pipe"))
+}
+
+pub(crate) fn channel_of(server: &Handle<Pipe>, endpoint: Endpoint) -> Channel {
     let connector = server.connector();
     let connect = tower::service_fn(move |_| {
         let connector = connector.clone();
         async move { connector.connect().await.map(TokioIo::new) }
     });
-    Endpoint::from_static("http://pipe").connect_with_connector_lazy(connect)
+    endpoint.connect_with_connector_lazy(connect)
 }
 
 /// A client whose channel has the layer, and the server.

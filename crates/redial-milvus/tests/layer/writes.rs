@@ -57,3 +57,12 @@ async fn layer_protected_write_is_not_repeated_after_a_lost_connection() {
     assert!(!status.message().contains("retried"), "{status:?}");
     assert_eq!(server.counts().streams, 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn layer_protected_write_is_not_repeated_after_response_headers() {
+    // A stream that the server refused unseen has no response.
+    let refused_late = Answer::headers().then_reset(Reason::REFUSED_STREAM);
+    let (mut client, server) = client(PROTECTED, [refused_late, Answer::echo()]);
+    write(&mut client, "Insert").await.unwrap_err();
+    assert_eq!(server.counts().streams, 1);
+}

@@ -1,9 +1,12 @@
 //! Runs a call of an HTTP service: an HTTP client, the response tables and the orchestrator.
+//!
+//! The HTTP client is hyper, because reqwest has sockets of its own and so needs real time.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::Method;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
@@ -35,7 +38,7 @@ pub(super) async fn play(
     let mut log = CallLog::default();
     let request = orchestrator.request(operation, timeout(call)).call_log(&mut log);
     let start = Instant::now();
-    let result = unless_dropped(call, request.run(|_| attempt(&server))).await;
+    let result = unless_dropped(call, request.run(|_| attempt(&server, operation))).await;
     let actual = observed(result.as_ref(), &log, start.elapsed());
     let arrived: Vec<Ns> = server
         .arrived()
@@ -56,14 +59,74 @@ fn operation(call: &Call) -> RequestOperation {
     })
 }
 
+/// A service that speaks HTTP.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HttpService {
+    Query,
+    Analytics,
+    Search,
+    Views,
+    /// The cluster manager and the management APIs.
+    Management,
+}
+
+impl HttpService {
+    /// The service of an operation; one without a service is taken as a view.
+    fn of(operation: RequestOperation) -> Self {
+        match operation.name().split('.').next() {
+            Some("query") => HttpService::Query,
+            Some("analytics") => HttpService::Analytics,
+            Some("search") => HttpService::Search,
+            Some("manager" | "management") => HttpService::Management,
+            _ => HttpService::Views,
+        }
+    }
+
+    /// The service whose response this is; `None`: the one of the operation.
+    fn of_response(response: &Response) -> Option<Self> {
+        match response {
+            Response::Query { .. } => Some(HttpService::Query),
+            Response::Analytics { .. } => Some(HttpService::Analytics),
+            Response::Search { .. } => Some(HttpService::Search),
+            Response::Views { .. } => Some(HttpService::Views),
+            _ => None,
+        }
+    }
+
+    /// The path of a request.
+    const fn path(self) -> &'static str {
+        match self {
+            HttpService::Query => "/query/service",
+            HttpService::Analytics => "/analytics/service",
+            HttpService::Search => "/api/index/hotels/query",
+            HttpService::Views => "/travel/_design/d/_view/v",
+            HttpService::Management => "/pools/default/buckets",
+        }
+    }
+
+    /// The method: a management operation names its own.
+    fn method(self, operation: RequestOperation) -> Method {
+        match (self, operation.name().rsplit('.').next()) {
+            (HttpService::Views, _) | (HttpService::Management, Some("get")) => Method::GET,
+            (HttpService::Management, Some("put")) => Method::PUT,
+            (HttpService::Management, Some("delete")) => Method::DELETE,
+            _ => Method::POST,
+        }
+    }
+}
+
 /// Sends an HTTP request, and classifies its response with the table of the service.
-async fn attempt(server: &Arc<ScriptedServer>) -> Result<(), AttemptError> {
-    let (service, stream) = server.connect();
+async fn attempt(
+    server: &Arc<ScriptedServer>,
+    operation: RequestOperation,
+) -> Result<(), AttemptError> {
+    let (service, stream) = server.connect(operation);
     let lost = |_| AttemptError::from(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT);
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
     let driver = tokio::spawn(connection);
-    let request = http::Request::get(format!("/{service}")).header("host", "node0");
+    let request = http::Request::builder().method(service.method(operation));
+    let request = request.uri(service.path()).header("host", "node0");
     let request = request.body(Empty::<Bytes>::new()).expect("the request is valid");
     let response = sender.send_request(request).await.map_err(lost)?;
     let status = response.status().as_u16();
@@ -76,10 +139,12 @@ async fn attempt(server: &Arc<ScriptedServer>) -> Result<(), AttemptError> {
     let code = u32::try_from(error["code"].as_u64().unwrap_or(0)).unwrap_or(u32::MAX);
     let message = error["msg"].as_str().unwrap_or_default().to_owned();
     let response = match service {
-        "query" => Response::query(code, message),
-        "analytics" => Response::analytics(code),
-        "search" => Response::search(status),
-        _ => Response::views(status, text),
+        HttpService::Query => Response::query(code, message),
+        HttpService::Analytics => Response::analytics(code),
+        HttpService::Search => Response::search(status),
+        HttpService::Views => Response::views(status, text),
+        // RFC 49 has no table for these responses, so each of them is the result.
+        HttpService::Management => return Ok(()),
     };
     match response.classify() {
         redial_couchbase::ResponseOutcome::Ok => Ok(()),
@@ -105,7 +170,7 @@ impl ScriptedServer {
     }
 
     /// A connection, and the service that the next step of the script answers for.
-    fn connect(self: &Arc<Self>) -> (&'static str, DuplexStream) {
+    fn connect(self: &Arc<Self>, operation: RequestOperation) -> (HttpService, DuplexStream) {
         let index = {
             let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
             *served += 1;
@@ -113,12 +178,11 @@ impl ScriptedServer {
         };
         let (after, step) = self.steps.get(index).cloned().unwrap_or((0, Step::Hang));
         let (client, server) = tokio::io::duplex(PIPE_BYTES);
-        let service = match &step {
-            Step::Response(Response::Query { .. }) => "query",
-            Step::Response(Response::Analytics { .. }) => "analytics",
-            Step::Response(Response::Search { .. }) => "search",
-            _ => "views",
+        let answered = match &step {
+            Step::Response(response) => HttpService::of_response(response),
+            _ => None,
         };
+        let service = answered.unwrap_or_else(|| HttpService::of(operation));
         let script = self.clone();
         tokio::spawn(async move { script.serve(server, after, &step).await });
         (service, client)
