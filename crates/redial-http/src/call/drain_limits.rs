@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use redial::rules::Rules;
-use redial::{Failure, Hint};
+use redial::Failure;
+use redial::classify::Hint;
 use tokio::time::Instant;
 
 use crate::policy::hint_max;
