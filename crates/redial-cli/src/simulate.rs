@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use redial_sim::file::{self, Format};
-use redial_sim::{Error, Load, Report, Simulation, chart, scenarios};
+use redial_sim::{Error, Load, Simulation, SimulationReport, chart, scenarios};
 
 use crate::output::{self, OK, PROBLEMS, Pictures, UNREADABLE};
 use crate::{check, progress};
@@ -137,7 +137,7 @@ pub(crate) fn files_beside(name: &str) -> impl Fn(&str) -> io::Result<String> {
 
 fn show(
     arguments: &Arguments,
-    report: &Report,
+    report: &SimulationReport,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
@@ -199,7 +199,7 @@ fn sweep(
 }
 
 /// One line per policy: the mean rates, and in how many runs it recovered.
-fn summary(factor: f64, reports: &[Report]) -> String {
+fn summary(factor: f64, reports: &[SimulationReport]) -> String {
     let mut text = format!("load × {factor}, {} runs\n", reports.len());
     let names: Vec<&str> = reports[0].policies.iter().map(|it| it.name.as_str()).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);

@@ -26,7 +26,6 @@ const SHARED_TYPES: &[(&str, &str)] = &[
     ("Policy", "the one in redial is the one in redial-core, with its name, throttle and hooks"),
     ("Problem", "a problem in a file, with its position"),
     ("Problems", "all problems of a file"),
-    ("Report", "the outcome of a call in redial, of a simulation in redial-sim"),
     ("Request", "the RFC's word for the argument of a strategy; the request builder of a client"),
     ("RetryLayer", "the tower layer of a crate"),
     ("RetryService", "the tower service of a crate"),
