@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use redial::{Policy, ms, s};
-use redial_faults::proxy::{Fault, Proxy, Rule, Script};
+use redial_faults::proxy::{Fault, Proxy, ProxyRule, Script};
 use redial_http::{RetryLayer, RetryMiddleware};
 use reqwest::{Client, Method};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
@@ -65,7 +65,7 @@ fn client(library: &str) -> ClientWithMiddleware {
 /// 4 % answers 503, 2 % resets before the server has the request, 2 % after it has run, 2 % stop in the
 /// middle of the head. The same for every library, as far as it sends the same requests.
 fn script() -> Script {
-    let rule = |fault: Fault, rate: f64| Rule::new(fault).rate(rate);
+    let rule = |fault: Fault, rate: f64| ProxyRule::new(fault).rate(rate);
     Script::new()
         .seed(SEED)
         .rule(rule(Fault::status(503), 0.04))

@@ -29,7 +29,6 @@ const SHARED_TYPES: &[(&str, &str)] = &[
     ("Request", "the RFC's word for the argument of a strategy; the request builder of a client"),
     ("RetryLayer", "the tower layer of a crate"),
     ("RetryService", "the tower service of a crate"),
-    ("Rule", "the rule that a problem violates; in redial-faults::proxy a rule of the proxy"),
     ("Script", "what a scripted call, server or proxy does"),
     ("Step", "the step of a backoff series; in redial-faults::grpc the step of an answer"),
     ("Stream", "a byte stream to a server; in redial-faults::grpc a stream of HTTP/2 in a record"),

@@ -133,9 +133,9 @@ async fn proxy_random_faults_never_duplicate_a_post() {
         .into_iter()
         .zip(resets())
         .fold(Script::new().seed(7), |script, (rate, fault)| {
-            script.rule(redial_faults::proxy::Rule::new(fault).rate(rate))
+            script.rule(redial_faults::proxy::ProxyRule::new(fault).rate(rate))
         });
-    let script = script.rule(redial_faults::proxy::Rule::new(Fault::status(503)).rate(0.2));
+    let script = script.rule(redial_faults::proxy::ProxyRule::new(Fault::status(503)).rate(0.2));
     let proxy = Proxy::http(server.address).script(script).listen("127.0.0.1:0").await.unwrap();
     let (client, retries) = (client(), fast());
     for number in 0..60 {
