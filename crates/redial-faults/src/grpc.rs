@@ -133,7 +133,9 @@ mod status_number;
 mod stream_handler;
 mod wire;
 
-pub use action::{Action, Close, GoAway, Headers, LastStream, OnConnect, Payload, Step, WaitFor};
+pub use action::{
+    Action, AnswerStep, Close, GoAway, Headers, LastStream, OnConnect, Payload, WaitFor,
+};
 pub use answer::Answer;
 pub use h2::Reason;
 pub use record::{Connection, Counts, Record, Reset, Stream, StreamEnd, StreamOutcome, timeout};

@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 
 /// One action and its time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct AnswerStep {
     /// The time since the stream's arrival.
     pub after: Duration,
     /// What to do then.

@@ -12,7 +12,7 @@ use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::action::{
-    Action, Close, GoAway, Headers, LastStream, OnConnect, Payload, Step, WaitFor,
+    Action, AnswerStep, Close, GoAway, Headers, LastStream, OnConnect, Payload, WaitFor,
 };
 use super::status_number::StatusNumber;
 
@@ -40,7 +40,7 @@ pub(super) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-push
 pub struct Answer {
     pub(super) wait_for: WaitFor,
     pub(super) accepts: Option<u64>,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<AnswerStep>,
 }
 
 #[track_caller]
@@ -63,17 +63,17 @@ pub(crate) fn percent_encoded(text: &str) -> String {
 impl Answer {
     /// An answer made of these steps.
     #[must_use]
-    pub fn of(steps: impl IntoIterator<Item = Step>) -> Answer {
+    pub fn of(steps: impl IntoIterator<Item = AnswerStep>) -> Answer {
         Answer { wait_for: WaitFor::default(), accepts: None, steps: steps.into_iter().collect() }
     }
 
     fn first(action: Action) -> Answer {
-        Answer::of([Step { after: Duration::ZERO, action }])
+        Answer::of([AnswerStep { after: Duration::ZERO, action }])
     }
 
     fn then(mut self, action: Action) -> Answer {
         let after = self.steps.last().map_or(Duration::ZERO, |step| step.after);
-        self.steps.push(Step { after, action });
+        self.steps.push(AnswerStep { after, action });
         self
     }
 

@@ -11,7 +11,7 @@ use super::step::{JsonGoAway, JsonStep};
 use super::values::{
     Content, Fields, Ms, Outcome, Texts, close, header_value, once, some_door, some_reason, status,
 };
-use crate::grpc::action::{Action, Close, Headers, OnConnect, Step, WaitFor};
+use crate::grpc::action::{Action, AnswerStep, Close, Headers, OnConnect, WaitFor};
 use crate::grpc::answer::{Answer, PUSHBACK};
 use crate::grpc::status_number::StatusNumber;
 
@@ -130,11 +130,11 @@ impl TryFrom<Attempt> for Answer {
     }
 }
 
-fn steps(attempt: Attempt) -> Result<Vec<Step>, String> {
+fn steps(attempt: Attempt) -> Result<Vec<AnswerStep>, String> {
     let after = attempt.after.0;
-    let at = |action| Step { after, action };
+    let at = |action| AnswerStep { after, action };
     if let Some(steps) = attempt.steps {
-        return steps.into_iter().map(Step::try_from).collect();
+        return steps.into_iter().map(AnswerStep::try_from).collect();
     }
     if let Some(door) = attempt.door {
         return Ok(vec![at(Action::OnConnect(door))]);
@@ -178,7 +178,7 @@ fn response(
     headers: Option<Ms>,
     replies: Option<Vec<Content>>,
     outcome: Option<Outcome>,
-) -> Result<Vec<Step>, String> {
+) -> Result<Vec<AnswerStep>, String> {
     let replies = match (replies, outcome) {
         (Some(replies), _) => replies,
         // A unary client expects a message with OK.
@@ -188,7 +188,7 @@ fn response(
     let first = replies.first().map(|reply| reply.after.unwrap_or(after));
     let Some(headers) = headers.or(first) else { return Ok(Vec::new()) };
     let action = Answer::headers().steps.remove(0).action;
-    let mut steps = vec![Step { after: headers.0, action }];
+    let mut steps = vec![AnswerStep { after: headers.0, action }];
     let mut latest = headers;
     for reply in replies {
         let moment = reply.after.unwrap_or(after.max(latest));
@@ -196,7 +196,7 @@ fn response(
             return Err("replies: they come in order, after the headers".to_owned());
         }
         latest = moment;
-        steps.push(Step { after: moment.0, action: Action::Message(reply.payload()?) });
+        steps.push(AnswerStep { after: moment.0, action: Action::Message(reply.payload()?) });
     }
     let hangs = outcome == Some(Outcome::Hang);
     if latest > after && !hangs {
