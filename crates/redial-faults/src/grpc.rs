@@ -134,7 +134,7 @@ mod stream_handler;
 mod wire;
 
 pub use action::{
-    Action, AnswerStep, Close, GoAway, Headers, LastStream, OnConnect, Payload, WaitFor,
+    Action, AnswerStep, Close, GoAway, LastStream, OnConnect, Payload, ResponseHeaders, WaitFor,
 };
 pub use answer::Answer;
 pub use h2::Reason;

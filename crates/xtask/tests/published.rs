@@ -18,10 +18,6 @@ const SHARED_TYPES: &[(&str, &str)] = &[
     ("Delays", "the one in redial is the one in redial-core, with its parameters chosen"),
     ("Error", "the error of a crate, by Rust's convention"),
     ("Handle", "a running server in redial-faults; a hidden part of redial::throttle"),
-    (
-        "Headers",
-        "request headers in redial-grpc, response headers of a script in redial-faults::grpc",
-    ),
     ("Metric", "the list of a crate's metrics"),
     ("Policy", "the one in redial is the one in redial-core, with its name, throttle and hooks"),
     ("Problem", "a problem in a file, with its position"),

@@ -20,7 +20,7 @@ pub struct AnswerStep {
 #[non_exhaustive]
 pub enum Action {
     /// Response headers.
-    Headers(Headers),
+    Headers(ResponseHeaders),
     /// A gRPC message, with its prefix.
     Message(Payload),
     /// Raw DATA bytes, without a gRPC message prefix.
@@ -41,7 +41,7 @@ pub enum Action {
 
 /// Response headers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Headers {
+pub struct ResponseHeaders {
     /// The HTTP status.
     pub status: StatusCode,
     /// The fields.

@@ -11,7 +11,7 @@ use super::step::{JsonGoAway, JsonStep};
 use super::values::{
     Content, Fields, Ms, Outcome, Texts, close, header_value, once, some_door, some_reason, status,
 };
-use crate::grpc::action::{Action, AnswerStep, Close, Headers, OnConnect, WaitFor};
+use crate::grpc::action::{Action, AnswerStep, Close, OnConnect, ResponseHeaders, WaitFor};
 use crate::grpc::answer::{Answer, PUSHBACK};
 use crate::grpc::status_number::StatusNumber;
 
@@ -240,7 +240,7 @@ impl StatusDetails {
 fn http_acts(http: Http) -> Result<Vec<Action>, String> {
     let Http { status, content_type, body } = http;
     let end_stream = body.is_empty();
-    let mut headers = Headers { status, fields: http::HeaderMap::new(), end_stream };
+    let mut headers = ResponseHeaders { status, fields: http::HeaderMap::new(), end_stream };
     if let Some(text) = content_type {
         headers.fields.insert(CONTENT_TYPE, header_value(&text)?);
     }

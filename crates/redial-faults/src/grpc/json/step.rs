@@ -5,7 +5,7 @@ use h2::Reason;
 use http::StatusCode;
 
 use super::values::{Content, Fields, Ms, True, close, last, reason, some_reason, status};
-use crate::grpc::action::{Action, AnswerStep, Close, GoAway, Headers, LastStream};
+use crate::grpc::action::{Action, AnswerStep, Close, GoAway, LastStream, ResponseHeaders};
 
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = r#"an object like {"end_stream": true}"#)]
@@ -66,7 +66,7 @@ impl TryFrom<JsonStep> for AnswerStep {
     fn try_from(step: JsonStep) -> Result<AnswerStep, String> {
         let headers = step.headers.map(|headers| {
             let JsonHeaders { status, fields: Fields(fields), end_stream } = headers;
-            Action::Headers(Headers { status, fields, end_stream })
+            Action::Headers(ResponseHeaders { status, fields, end_stream })
         });
         let message = step.message.map(Content::timeless).transpose()?.map(Action::Message);
         let data = step.data.map(Content::bytes).transpose()?.map(Action::Data);
