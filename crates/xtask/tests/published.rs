@@ -26,7 +26,6 @@ const SHARED_TYPES: &[(&str, &str)] = &[
     ("RetryLayer", "the tower layer of a crate"),
     ("RetryService", "the tower service of a crate"),
     ("Script", "what a scripted call, server or proxy does"),
-    ("Stream", "a byte stream to a server; in redial-faults::grpc a stream of HTTP/2 in a record"),
     ("Tonic", "the adapter for the bodies of tonic 0.14"),
 ];
 
