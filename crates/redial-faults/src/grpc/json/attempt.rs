@@ -9,7 +9,8 @@ use http::header::CONTENT_TYPE;
 
 use super::step::{JsonGoAway, JsonStep};
 use super::values::{
-    Content, Fields, Ms, Outcome, Texts, close, header_value, once, some_door, some_reason, status,
+    Content, Fields, Ms, Outcome, Texts, close, header_value, once, some_on_connect, some_reason,
+    status,
 };
 use crate::grpc::action::{Action, AnswerStep, Close, OnConnect, ResponseHeaders, WaitFor};
 use crate::grpc::answer::{Answer, PUSHBACK};
@@ -37,8 +38,8 @@ pub(super) struct Attempt {
     #[serde(deserialize_with = "close")]
     close: Option<Close>,
     http: Option<Http>,
-    #[serde(deserialize_with = "some_door")]
-    door: Option<OnConnect>,
+    #[serde(rename = "door", deserialize_with = "some_on_connect")]
+    on_connect: Option<OnConnect>,
     steps: Option<Vec<JsonStep>>,
 }
 
@@ -77,7 +78,7 @@ impl Attempt {
             self.seen.is_some(),
             self.reset.is_some(),
             self.http.is_some(),
-            self.door.is_some(),
+            self.on_connect.is_some(),
             self.steps.is_some(),
             self.goaway.is_some() || self.close.is_some(),
         ];
@@ -91,8 +92,8 @@ impl Attempt {
             || self.reset.is_some()
             || self.goaway.is_some()
             || self.close.is_some();
-        let no_stream =
-            self.door.is_some() || matches!(self.seen, Some(Proof::Unsent | Proof::Unconnected));
+        let no_stream = self.on_connect.is_some()
+            || matches!(self.seen, Some(Proof::Unsent | Proof::Unconnected));
         let said = [
             (self.message.is_some() && !status, "message"),
             (self.pushback.is_some() && !status, "pushback"),
@@ -136,8 +137,8 @@ fn steps(attempt: Attempt) -> Result<Vec<AnswerStep>, String> {
     if let Some(steps) = attempt.steps {
         return steps.into_iter().map(AnswerStep::try_from).collect();
     }
-    if let Some(door) = attempt.door {
-        return Ok(vec![at(Action::OnConnect(door))]);
+    if let Some(action) = attempt.on_connect {
+        return Ok(vec![at(Action::OnConnect(action))]);
     }
     if let Some(seen) = attempt.seen {
         return Ok(vec![at(match seen {
