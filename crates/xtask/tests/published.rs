@@ -25,6 +25,7 @@ const SHARED_TYPES: &[(&str, &str)] = &[
     ("Request", "the RFC's word for the argument of a strategy; the request builder of a client"),
     ("RetryLayer", "the tower layer of a crate"),
     ("RetryService", "the tower service of a crate"),
+    ("Rule", "the rule that a problem of a file violates"),
     ("Script", "what a scripted call, server or proxy does"),
     ("Tonic", "the adapter for the bodies of tonic 0.14"),
 ];
