@@ -171,7 +171,7 @@ impl SimulationReport {
         policies: Vec<PolicyReport>,
     ) -> SimulationReport {
         let span = |it: &crate::Disturbance| {
-            (it.at.as_secs_f64(), (it.at + it.lasts).min(simulation.duration).as_secs_f64())
+            (it.at.as_secs_f64(), it.end().min(simulation.duration).as_secs_f64())
         };
         let disturbances: Vec<_> = simulation.disturbances.iter().map(span).collect();
         let info = |(index, service): (usize, &crate::Service)| ServiceInfo {

@@ -343,6 +343,22 @@ fn plan_reports_problems_with_their_position() {
 }
 
 #[test]
+fn simulate_disturbance_may_outlast_every_run() {
+    for lasts in ["18446744073s", "18446744073709551615s"] {
+        let simulation = SIMULATION.replace(
+            r#""policies""#,
+            &format!(
+                r#""disturbances": [{{ "at": "1s", "for": "{lasts}", "effect": "refuse" }}], "policies""#
+            ),
+        );
+        let file = Temporary::new(&simulation);
+        let report = json(&["simulate", file.path(), "--json"]);
+        assert_eq!(report["disturbances"], serde_json::json!([[1.0, 10.0]]), "{lasts}");
+        assert!(report["policies"][0]["recovered_after_seconds"].is_null());
+    }
+}
+
+#[test]
 fn gallery_of_the_documentation_is_current() {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/");
     for (path, content) in redial_cli::simulate::gallery().expect("the scenarios run") {
