@@ -359,6 +359,30 @@ fn simulate_disturbance_may_outlast_every_run() {
 }
 
 #[test]
+fn simulate_load_that_is_no_factor_is_wrong_usage() {
+    let file = Temporary::new(SIMULATION);
+    for factor in ["nan", "inf", "0", "-1", "much"] {
+        let (code, out, err) = redial(&["simulate", file.path(), &format!("--load={factor}")]);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{factor}");
+        assert!(err.contains("write a number above 0, like 1.5"), "{err}");
+    }
+    let (code, _, err) = redial(&["simulate", file.path(), "--load", "1e300"]);
+    assert_eq!(code, Some(2));
+    assert!(err.starts_with("--load: "), "{err}");
+}
+
+#[test]
+fn simulate_load_of_clients_without_a_rate_is_wrong_usage() {
+    let file = Temporary::new(
+        &SIMULATION.replace(r#""calls_per_second": 50"#, r#""think_time": "100ms""#),
+    );
+    let (code, out, err) = redial(&["simulate", file.path(), "--load", "2"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.contains("--load needs clients with calls_per_second"), "{err}");
+    assert_eq!(redial(&["simulate", file.path(), "--load", "1"]).0, Some(0));
+}
+
+#[test]
 fn gallery_of_the_documentation_is_current() {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/");
     for (path, content) in redial_cli::simulate::gallery().expect("the scenarios run") {
