@@ -383,6 +383,51 @@ fn simulate_load_of_clients_without_a_rate_is_wrong_usage() {
 }
 
 #[test]
+fn plan_accepts_every_preset_by_name() {
+    for preset in redial_cli::presets::Preset::ALL {
+        let plans = json(&["plan", preset.name(), "--deadline", "3s", "--json"]);
+        let plan = &plans["plans"][0];
+        assert_eq!(plan["name"], preset.name());
+        let policy = preset.policy_within(redial::s(3)).expect("a policy");
+        let expected = serde_json::json!(policy.rules().attempts);
+        assert_eq!(plan["worst_case"]["attempts"], expected, "{}", preset.name());
+        assert_eq!(plan["deadline_seconds"], 3.0, "{}", preset.name());
+    }
+}
+
+#[test]
+fn plan_of_a_preset_has_its_throttle() {
+    let load = |name: &str| {
+        let plans = json(&["plan", name, "--json"]);
+        let curve = plans["plans"][0]["curve"].as_array().expect("a curve").clone();
+        curve.last().and_then(|point| point["amplification"].as_f64()).expect("a number")
+    };
+    // In an outage, 500 tokens pay for 35 retries at 14 tokens, in 20,000 calls. Smithy's standard mode waits
+    // for tokens, so every retry comes, if late. Milvus has no throttle.
+    assert!((load("aws-2026") - 1.0).abs() < 0.01);
+    assert!((load("smithy-standard") - 3.0).abs() < 0.01);
+    assert!((load("milvus") - 4.0).abs() < 0.01);
+}
+
+#[test]
+fn plan_of_a_preset_explains_wrong_usage() {
+    let errors = [
+        (&["plan", "couchbase-best-effort"][..], "add --deadline 2.5s"),
+        (&["plan", "aws-2025"], "did you mean \"aws-2026\"?"),
+        (&["plan", "limits", "--deadline", "soon"], "--deadline"),
+    ];
+    for (arguments, text) in errors {
+        let (code, out, err) = redial(arguments);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(err.contains(text), "{err}");
+    }
+    let file = Temporary::new("{}");
+    let (code, _, err) = redial(&["plan", file.path(), "--deadline", "1s"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("--deadline is for presets"), "{err}");
+}
+
+#[test]
 fn gallery_of_the_documentation_is_current() {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/");
     for (path, content) in redial_cli::simulate::gallery().expect("the scenarios run") {
