@@ -429,9 +429,38 @@ fn plan_of_a_preset_explains_wrong_usage() {
 
 #[test]
 fn gallery_of_the_documentation_is_current() {
-    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/");
-    for (path, content) in redial_cli::simulate::gallery().expect("the scenarios run") {
-        let stored = std::fs::read_to_string(format!("{docs}{path}")).unwrap_or_default();
-        assert!(stored == content, "{path} is old: run `redial simulate --gallery docs`");
+    /// Pictures of other generators: `clients/redial-aws/examples/shared_budget.rs`.
+    const OTHERS: [&str; 1] = ["pictures/shared-budget.svg"];
+    let files = redial_cli::simulate::gallery(&docs()).expect("the scenarios run");
+    for (path, content) in &files {
+        let stored = std::fs::read_to_string(docs().join(path)).unwrap_or_default();
+        assert!(stored == *content, "{path} is old: run `redial simulate --gallery docs`");
     }
+    for picture in std::fs::read_dir(docs().join("pictures")).expect("a folder") {
+        let name = picture.expect("a file").file_name().into_string().expect("text");
+        let path = format!("pictures/{name}");
+        let is_known =
+            files.iter().any(|(file, _)| *file == path) || OTHERS.contains(&path.as_str());
+        assert!(is_known, "{path} is in no gallery: remove it");
+    }
+}
+
+#[test]
+fn gallery_plan_is_what_its_command_draws() {
+    let page = std::fs::read_to_string(docs().join("gallery.md")).expect("a page");
+    let line = page.lines().find(|line| line.starts_with("`redial plan ")).expect("a command");
+    let command = line.split('`').nth(1).expect("between backquotes");
+    let output = Command::new(env!("CARGO_BIN_EXE_redial"))
+        .args(command.split(' ').skip(1))
+        .args(["--svg", "-"])
+        .current_dir(docs())
+        .output()
+        .expect("it runs");
+    let stored = std::fs::read(docs().join("pictures/plan.svg")).expect("a picture");
+    assert!(output.stdout == stored, "{command} draws another picture");
+}
+
+/// The folder of the documentation.
+fn docs() -> std::path::PathBuf {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs").into()
 }
