@@ -60,6 +60,10 @@ fn call_log_parses_or_reports_the_line() {
             // The policy may not match the log, but the replay must not panic.
             let policy = redial_core::Policy::try_new(redial_core::Rules::DEFAULT).expect("valid");
             let _ = call_log.replay(&policy);
+            let _ = redial_cli::timeline::timeline(call_log.events(), 80);
+            // The same events in another order, as a program can push them.
+            let reversed: Vec<_> = call_log.events().iter().rev().copied().collect();
+            let _ = redial_cli::timeline::timeline(&reversed, 80);
         }
         Err(error) => {
             assert!(error.line >= 1 && error.line <= text.lines().count().max(1), "{error}");

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use redial::{Policy, Throttle, ms, s};
-use redial_faults::proxy::{Fault, Proxy, Rule, Script};
+use redial_faults::proxy::{Fault, Proxy, ProxyRule, Script};
 use redial_http::{RetryLayer, RetryMiddleware};
 use reqwest::{Client, Method};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
@@ -79,7 +79,7 @@ fn client(library: &str) -> ClientWithMiddleware {
 /// have run, and 2 % get a 503 after they have run. A rule sees what the rules before it let pass, so its
 /// share of all requests is a little smaller. The same for every library, as far as it sends the same requests.
 fn script() -> Script {
-    let rule = |fault: Fault, rate: f64| Rule::new(fault).rate(rate);
+    let rule = |fault: Fault, rate: f64| ProxyRule::new(fault).rate(rate);
     Script::new()
         .seed(SEED)
         .rule(rule(Fault::status(503), 0.04))

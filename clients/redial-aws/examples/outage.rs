@@ -12,7 +12,7 @@ use aws_smithy_http_client::Builder as HttpBuilder;
 use redial::throttle::RetryBudget;
 use redial::{Policy, Throttle, ms};
 use redial_aws::{CallOptions, ReportSlot, RetryInterceptor, with_retries};
-use redial_faults::proxy::{Fault, Proxy, Rule, Script};
+use redial_faults::proxy::{Fault, Proxy, ProxyRule, Script};
 
 /// One budget for all calls to this dependency: 10 retries, then 1 for every 10 successes and per second.
 static ORDERS: RetryBudget = RetryBudget::standard();
@@ -42,7 +42,7 @@ async fn requests(config: Builder, sent: impl Fn() -> u64) -> u64 {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let down = Script::new().rule(Rule::new(Fault::status(503)));
+    let down = Script::new().rule(ProxyRule::new(Fault::status(503)));
     let proxy = Proxy::http("127.0.0.1:9").script(down).listen("127.0.0.1:0").await?;
     let sent = || proxy.counts().exchanges;
 

@@ -29,7 +29,7 @@ use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, Responder};
 use redial_faults::grpc::StatusNumber;
-use redial_faults::proxy::{Fault, Handle, Proxy, Rule};
+use redial_faults::proxy::{Fault, Handle, Proxy, ProxyRule};
 use redial_http::{RetryLayer, RetryService};
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
@@ -135,7 +135,7 @@ impl Services {
                 0 => Fault::grpc_status(StatusNumber::UNAVAILABLE),
                 _ => Fault::status(503),
             };
-            self.proxies[*service].rule(Rule::new(fault));
+            self.proxies[*service].rule(ProxyRule::new(fault));
         }
     }
 

@@ -18,7 +18,7 @@ use aws_sdk_dynamodb::types::{
 use redial::throttle::RetryBudget;
 use redial::{Policy, StopReason, Throttle, ms, s};
 use redial_aws::{CallOptions, ReportSlot, RetryInterceptor, Wait, is_not_found, wait};
-use redial_faults::proxy::{Fault, Handle, Proxy, Rule};
+use redial_faults::proxy::{Fault, Handle, Proxy, ProxyRule};
 use redial_smithy::StandardRetryStrategy;
 
 /// The folder with the jars and native libraries of DynamoDB Local.
@@ -217,7 +217,7 @@ async fn quota_is_exact_under_concurrency(proxy: &Handle) {
     // The attempt header decides, so that each call fails at its first two attempts.
     for (attempt, fault) in [(1, Fault::status(503)), (2, throttled())] {
         let header = format!("attempt={attempt}; max=3");
-        proxy.rule(Rule::new(fault).header("amz-sdk-request", &header));
+        proxy.rule(ProxyRule::new(fault).header("amz-sdk-request", &header));
     }
     let calls: Vec<_> = (0..16)
         .map(|_| {
@@ -238,7 +238,7 @@ async fn budget_limits_the_load_of_an_outage(proxy: &Handle) {
     static BUDGET: RetryBudget = RetryBudget::new(10.0, 0.1);
     let policy = Policy::constant(ms(1)).attempts(4).throttle(Throttle::budget(&BUDGET)).build();
     let client = client(proxy, &RetryInterceptor::new(policy).unwrap());
-    proxy.rule(Rule::new(Fault::status(503)));
+    proxy.rule(ProxyRule::new(Fault::status(503)));
     let before = proxy.counts().exchanges;
     for _ in 0..50 {
         client.get_item().table_name("orders").key("id", text("1")).send().await.unwrap_err();

@@ -25,6 +25,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use crate::output;
+use crate::progress::Steps;
 use crate::scenarios::source::Source;
 
 pub use finding::{Checked, Finding, Severity};
@@ -102,6 +103,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
     };
     let mut checked = Vec::new();
     let mut unreadable = false;
+    let mut steps = Steps::checking(arguments.files.len());
     for path in &arguments.files {
         match Source::open_or_stdin(path, FILE_BYTES_MAX) {
             Ok(source) => checked.push(check(source, arguments, services.as_ref())),
@@ -114,7 +116,9 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
                 writeln!(err, "redial: {diagnostic}")?;
             }
         }
+        steps.step();
     }
+    drop(steps);
     let result = match if arguments.json { Format::Json } else { arguments.format } {
         Format::Text => text::print(&checked, out, err),
         Format::Json => machine_readable::json(&checked, out),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redial_faults::grpc::{Answer, Counts, Script, Server, Stream};
+use redial_faults::grpc::{Answer, Counts, Script, Server, StreamRecord};
 use tokio::sync::mpsc;
 
 use crate::scenarios::source::Diagnostic;
@@ -156,7 +156,7 @@ async fn serve(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let (queue, mut ended) = Queue::<Stream>::new();
+    let (queue, mut ended) = Queue::<StreamRecord>::new();
     let lost = queue.lost.clone();
     let server = server
         .streams_kept(STREAMS_KEPT)

@@ -146,3 +146,82 @@ fn columns() -> usize {
     let environment = || std::env::var("COLUMNS").ok()?.parse().ok();
     terminal.or_else(environment).unwrap_or(80)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// The pages of a folder and of the folders in it.
+    fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                pages(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
+        }
+    }
+
+    /// The command lines in the blocks for a shell: their number and their text.
+    fn commands(page: &str) -> Vec<(usize, String)> {
+        let mut commands = Vec::new();
+        let mut is_shell = false;
+        let mut lines = page.lines().enumerate();
+        while let Some((index, line)) = lines.next() {
+            if let Some(language) = line.trim_start().strip_prefix("```") {
+                is_shell = ["sh", "console", "bash", "shell"].contains(&language);
+            }
+            let line = line.strip_prefix("$ ").unwrap_or(line);
+            if is_shell && line.starts_with("redial ") {
+                let mut command = line.to_owned();
+                while let Some(rest) = command.strip_suffix('\\') {
+                    let next = lines.next().map_or("", |(_, line)| line);
+                    command = format!("{rest} {}", next.strip_prefix("> ").unwrap_or(next));
+                }
+                commands.push((index + 1, command));
+            }
+        }
+        commands
+    }
+
+    /// The words of a command, up to what the shell reads: a pipe, a redirection, another command.
+    fn words(command: &str) -> Vec<String> {
+        let words = shlex::split(command).expect("the quotes are closed");
+        let is_operator = |word: &String| {
+            let plain = word.trim_start_matches(|c: char| c.is_ascii_digit());
+            ["|", "||", "&", "&&", ";"].contains(&plain) || plain.starts_with(['<', '>'])
+        };
+        words.into_iter().take_while(|word| !is_operator(word)).collect()
+    }
+
+    #[test]
+    fn command_lines_of_the_documentation_are_accepted() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut found = vec![root.join("README.md")];
+        pages(&root.join("docs"), &mut found);
+        for entry in fs::read_dir(root.join("crates")).expect("a folder") {
+            let readme = entry.expect("an entry").path().join("README.md");
+            found.extend(Some(readme).filter(|readme| readme.exists()));
+        }
+        let mut count = 0;
+        for page in found {
+            for (line, command) in commands(&fs::read_to_string(&page).expect("a page")) {
+                count += 1;
+                let words = words(&command);
+                if !cfg!(feature = "ui") && words[1] == "ui" {
+                    continue;
+                }
+                let error = Arguments::try_parse_from(&words).err();
+                // docs/run.md shows what wrong usage prints.
+                let is_meant = command.contains("--attempts 0");
+                let problem = error.filter(|_| !is_meant);
+                assert!(problem.is_none(), "{}:{line}: {}", page.display(), problem.unwrap());
+            }
+        }
+        assert!(count > 40, "{count} command lines");
+    }
+}

@@ -3,14 +3,17 @@
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 
+use redial::PolicyError;
 use redial_service_config::ServiceConfig;
 use redial_sim::file::{self, Format};
 use redial_sim::plan::{Assumptions, PolicyPlan, plan_watched};
 use redial_sim::{CallPolicy, Distribution, chart};
 
 use crate::output::{self, PROBLEMS, Pictures, UNREADABLE};
-use crate::progress;
+use crate::presets::{self, Preset};
+use crate::{check, progress};
 
 /// The largest number of policies side by side.
 pub const FILES_MAX: usize = 5;
@@ -22,13 +25,17 @@ pub const FILES_MAX: usize = 5;
 written, or wrong usage."
 )]
 pub struct Arguments {
-    /// Policies in JSON or TOML, or gRPC service configs; several are shown side by side. `-` is
+    /// Policies in JSON or TOML, gRPC service configs, or names of presets (smithy-standard, aws-2026,
+    /// aws-2026-dynamodb, milvus, couchbase-best-effort, limits); several are shown side by side. `-` is
     /// standard input.
-    #[arg(required = true, value_name = "FILE", num_args = 1..=FILES_MAX)]
+    #[arg(required = true, value_name = "FILE|PRESET", num_args = 1..=FILES_MAX)]
     pub files: Vec<String>,
     /// The method of a service config, such as /shop.Orders/Get; not needed if it has one entry.
     #[arg(long, value_name = "METHOD")]
     pub method: Option<String>,
+    /// The deadline of the calls under a preset, such as 2.5s; couchbase-best-effort needs one.
+    #[arg(long, value_name = "DURATION", value_parser = crate::run::duration)]
+    pub deadline: Option<Duration>,
     /// The share of attempts that fail, from 0 to 1.
     #[arg(long, value_name = "P", default_value_t = 0.1, value_parser = share)]
     pub failure_rate: f64,
@@ -85,11 +92,16 @@ fn plans(
     if let Some(text) = &arguments.latency {
         assumptions.latency = latency(text)?;
     }
+    if arguments.deadline.is_some() && !arguments.files.iter().any(|it| preset(it).is_some()) {
+        let text = "--deadline is for presets; a file has the deadline of its policy";
+        return Err((UNREADABLE, text.to_owned()));
+    }
     let mut plans = Vec::new();
     for (index, (path, name)) in arguments.files.iter().zip(names(&arguments.files)).enumerate() {
-        let text = output::read(path).map_err(|error| (UNREADABLE, error))?;
-        let only = if arguments.method.is_none() { only_method(&text) } else { None };
-        let policy = policy(path, &text, arguments.method.as_deref().or(only.as_deref()))?;
+        let policy = match preset(path) {
+            Some(preset) => policy_of_preset(preset, arguments.deadline)?,
+            None => policy_of_file(path, arguments.method.as_deref())?,
+        };
         let plan = plan_watched(&name, &policy, &assumptions, &|share| {
             progress((index as f64 + share) / arguments.files.len() as f64);
             ControlFlow::Continue(())
@@ -97,6 +109,37 @@ fn plans(
         plans.push(plan.map_err(|error| (PROBLEMS, format!("{path}: {error}")))?);
     }
     Ok(plans)
+}
+
+/// The preset with this name; a file with the same name is read instead.
+fn preset(name: &str) -> Option<Preset> {
+    presets::by_name(name).filter(|_| !Path::new(name).exists())
+}
+
+fn policy_of_preset(preset: Preset, deadline: Option<Duration>) -> Result<CallPolicy, Failure> {
+    preset.call_policy(deadline).map_err(|error| {
+        let text = match error {
+            PolicyError::Unlimited => {
+                "it retries until the deadline; add --deadline 2.5s".to_owned()
+            }
+            error => error.to_string(),
+        };
+        (UNREADABLE, format!("{}: {text}", preset.name()))
+    })
+}
+
+fn policy_of_file(path: &str, method: Option<&str>) -> Result<CallPolicy, Failure> {
+    let is_file = path == "-" || Path::new(path).exists() || path.contains(['.', '/', '\\']);
+    if !is_file {
+        let names = Preset::ALL.map(Preset::name);
+        let meant = check::nearest(path, &names).map(|name| format!(" did you mean {name:?}?"));
+        let (meant, names) = (meant.unwrap_or_default(), names.join(", "));
+        let text = "neither a file nor a preset has this name;";
+        return Err((UNREADABLE, format!("{path}: {text}{meant} the presets are {names}")));
+    }
+    let text = output::read(path).map_err(|error| (UNREADABLE, error))?;
+    let only = if method.is_none() { only_method(&text) } else { None };
+    policy(path, &text, method.or(only.as_deref()))
 }
 
 /// A method of the only entry of a service config.
@@ -113,7 +156,7 @@ fn names(paths: &[String]) -> Vec<String> {
     paths.iter().map(|path| of(path).unwrap_or_else(|| path.clone())).collect()
 }
 
-/// The name of a policy: that of its file.
+/// The name of a policy: that of its file, or of the preset.
 pub(crate) fn name(path: &str) -> String {
     Path::new(path).file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use redial::presets::Preset as RedialPreset;
+use redial::throttle::CostBucketConfig;
 use redial::{Policy, PolicyError};
 use redial_milvus::Options;
+use redial_sim::{CallPolicy, ThrottleSpec};
 use redial_smithy::StandardRetryStrategy;
 
 /// A policy by name: the presets of [`redial::presets::Preset`] and those of the other crates.
@@ -120,6 +122,23 @@ impl Preset {
     /// The deadline contradicts the preset.
     pub fn policy_within(self, deadline: Duration) -> Result<Policy, PolicyError> {
         self.make(Some(deadline))
+    }
+
+    /// The policy as `redial plan` shows it, with the throttle of the preset.
+    ///
+    /// # Errors
+    /// Couchbase's best effort needs a deadline, and a deadline can contradict the preset.
+    pub fn call_policy(self, deadline: Option<Duration>) -> Result<CallPolicy, PolicyError> {
+        let throttle = match self {
+            Preset::SmithyStandard => ThrottleSpec::Cost(CostBucketConfig::STANDARD),
+            Preset::Aws2026 | Preset::Aws2026Dynamodb => {
+                ThrottleSpec::Cost(CostBucketConfig::AWS_2026)
+            }
+            Preset::Milvus | Preset::CouchbaseBestEffort | Preset::Limits => ThrottleSpec::None,
+        };
+        let policy = self.make(deadline)?;
+        Ok(CallPolicy::new(policy.as_ref().clone(), throttle)
+            .unwrap_or_else(|_| unreachable!("no preset asks a strategy")))
     }
 
     fn make(self, deadline: Option<Duration>) -> Result<Policy, PolicyError> {

@@ -35,6 +35,7 @@ use std::time::Instant;
 use redial::parts::Operation;
 use redial::{Attempt, CallLog, Directive, Policy, Report};
 
+pub(crate) use arguments::duration;
 pub use arguments::{Arguments, Attempts, BackoffKind, StdinMode, StdoutMode};
 pub use exit_list::ExitList;
 

@@ -29,6 +29,7 @@ pub use configs::Case;
 pub use model::{File, Scenario};
 pub use report::Counts;
 
+use crate::progress::Steps;
 use interop::{ClientUnderTest, KnownDifferences};
 use report::{Outcome, Shown, Verdict};
 
@@ -95,8 +96,9 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
             return Ok(2);
         }
     } else {
+        let mut steps = Steps::playing(files.iter().map(count).sum());
         for file in &files {
-            play_each(file, arguments, &mut tally, out)?;
+            play_each(file, arguments, &mut tally, &mut steps, out)?;
         }
     }
     // With `--json` the standard output contains only JSON objects.
@@ -144,8 +146,13 @@ impl Tally {
 /// The output cannot be written.
 pub fn play_file(file: &File, arguments: &Arguments, out: &mut dyn Write) -> io::Result<Counts> {
     let mut tally = Tally::default();
-    play_each(file, arguments, &mut tally, out)?;
+    play_each(file, arguments, &mut tally, &mut Steps::hidden(), out)?;
     Ok(tally.counts)
+}
+
+/// The number of scenarios, or service configs, of a file.
+fn count(file: &File) -> usize {
+    file.scenarios.len() + file.configs.len()
 }
 
 /// Runs one file, and adds the results to the tally.
@@ -153,13 +160,16 @@ fn play_each(
     file: &File,
     arguments: &Arguments,
     tally: &mut Tally,
+    steps: &mut Steps,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     for scenario in &file.scenarios {
         let result = if arguments.live { play_live(scenario) } else { play(scenario) };
         tally.add(&result);
         let Scenario { name, line, .. } = scenario;
-        print(&Outcome { file: &file.name, name, line: *line, result }, arguments, out)?;
+        let outcome = Outcome { file: &file.name, name, line: *line, result };
+        steps.print(|| print(&outcome, arguments, out))?;
+        steps.step();
     }
     // The validator is the same at every level.
     for case in &file.configs {
@@ -168,7 +178,9 @@ fn play_each(
         let result = Verdict::Played { actual: Shown::Config(result), differences };
         tally.add(&result);
         let Case { name, line, .. } = case;
-        print(&Outcome { file: &file.name, name, line: *line, result }, arguments, out)?;
+        let outcome = Outcome { file: &file.name, name, line: *line, result };
+        steps.print(|| print(&outcome, arguments, out))?;
+        steps.step();
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use redial_sim::file::{self, Format};
-use redial_sim::{Error, Load, Report, Simulation, chart, scenarios};
+use redial_sim::{Error, Load, Simulation, SimulationReport, chart, scenarios};
 
 use crate::output::{self, OK, PROBLEMS, Pictures, UNREADABLE};
 use crate::{check, progress};
@@ -39,14 +39,21 @@ pub struct Arguments {
     #[arg(long, value_name = "N", conflicts_with_all = ["svg", "png", "html"])]
     pub seeds: Option<u32>,
     /// Multiply the rate of calls by each of these factors, on all cores: a sweep over the load.
-    #[arg(long, value_name = "FACTOR,..", value_delimiter = ',', conflicts_with_all = ["svg", "png", "html"])]
+    #[arg(long, value_name = "FACTOR,..", value_delimiter = ',', value_parser = factor, conflicts_with_all = ["svg", "png", "html"])]
     pub load: Vec<f64>,
     /// The pictures to write.
     #[command(flatten)]
     pub pictures: Pictures,
-    /// Write the gallery of the documentation into this folder.
+    /// Write the gallery into this folder of the documentation, from the examples in it.
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub gallery: Option<String>,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor > 0.0 => Ok(factor),
+        _ => Err("write a number above 0, like 1.5".to_owned()),
+    }
 }
 
 /// Runs the command. Returns 0, 1 if the file has problems, or 2 if a file cannot be read or written.
@@ -137,7 +144,7 @@ pub(crate) fn files_beside(name: &str) -> impl Fn(&str) -> io::Result<String> {
 
 fn show(
     arguments: &Arguments,
-    report: &Report,
+    report: &SimulationReport,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
@@ -173,7 +180,7 @@ fn sweep(
                 _ if *factor == 1.0 => {}
                 _ => {
                     let text = "--load needs clients with calls_per_second";
-                    return output::fail(err, PROBLEMS, text);
+                    return output::fail(err, UNREADABLE, text);
                 }
             }
             simulations.push(one);
@@ -182,7 +189,13 @@ fn sweep(
     let reports = match progress::with_bar(|it| redial_sim::sweep_with_progress(&simulations, it)) {
         Ok(reports) => reports,
         Err(error @ Error::Invalid { .. }) => {
-            return output::fail(err, PROBLEMS, &format!("{}: {error}", simulation.name));
+            // The file was valid before its rate of calls was multiplied.
+            let is_file = arguments.load.is_empty() || !simulation.problems().is_empty();
+            let (code, what) = match is_file {
+                true => (PROBLEMS, &*simulation.name),
+                false => (UNREADABLE, "--load"),
+            };
+            return output::fail(err, code, &format!("{what}: {error}"));
         }
         Err(error) => return output::fail(err, PROBLEMS, &error.to_string()),
     };
@@ -199,7 +212,7 @@ fn sweep(
 }
 
 /// One line per policy: the mean rates, and in how many runs it recovered.
-fn summary(factor: f64, reports: &[Report]) -> String {
+fn summary(factor: f64, reports: &[SimulationReport]) -> String {
     let mut text = format!("load × {factor}, {} runs\n", reports.len());
     let names: Vec<&str> = reports[0].policies.iter().map(|it| it.name.as_str()).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);

@@ -28,26 +28,28 @@ struct AttemptRow {
 #[must_use]
 pub fn timeline(events: &[(Ns, Event)], columns: usize) -> String {
     let Some(&(begin, _)) = events.first() else { return String::from("  nothing happened\n") };
-    let end = events.last().map_or(begin, |&(at, _)| at);
+    // A log that a program has put together need not be in order.
+    let end = events.iter().map(|&(at, _)| at).fold(begin, Ns::max);
     let rows = rows(events, begin, end);
     let words = rows.iter().map(|row| row.text.chars().count()).max().unwrap_or(0);
     let width = columns.saturating_sub(MARGINS + words).clamp(WIDTH_MIN, WIDTH_MAX);
     let mut text = String::new();
     let column = |at: Ns| {
-        let span = (end - begin).max(1);
+        let span = end.saturating_sub(begin).max(1);
         // A share of the width: `f64` is precise enough for numbers below 2^53.
         ((at.saturating_sub(begin)) as f64 / span as f64 * width as f64) as usize
     };
     for row in &rows {
         let (from, start, stop) = (column(row.waits_from), column(row.start), column(row.end));
-        let bar = "█".repeat((stop - start).max(1));
+        let length = stop.saturating_sub(start).max(1);
+        let bar = "█".repeat(length);
         let dots = "·".repeat(start.saturating_sub(from));
         let gap = " ".repeat(from);
-        let rest = " ".repeat((width + 1).saturating_sub(start + (stop - start).max(1)));
+        let rest = " ".repeat((width + 1).saturating_sub(start + length));
         let AttemptRow { attempt, mark, text: word, .. } = row;
         let _ = writeln!(text, "  {attempt:>2} {gap}{dots}{bar}{mark}{rest} {word}");
     }
-    let _ = writeln!(text, "     {}", axis(end - begin, width));
+    let _ = writeln!(text, "     {}", axis(end.saturating_sub(begin), width));
     let _ = writeln!(text, "     {}", ending(events, begin, end));
     text
 }
@@ -109,7 +111,7 @@ fn ending(events: &[(Ns, Event)], begin: Ns, end: Ns) -> String {
     let started =
         events.iter().filter(|(_, event)| matches!(event, Event::AttemptStarted { .. })).count();
     let attempts = if started == 1 { "1 attempt" } else { &format!("{started} attempts") };
-    let took = human(end - begin);
+    let took = human(end.saturating_sub(begin));
     match events.last() {
         Some((_, Event::CallEnded { stop_reason: StopReason::Succeeded, .. })) => {
             format!("succeeded after {attempts} in {took}")
@@ -142,6 +144,21 @@ mod tests {
     #[test]
     fn timeline_of_an_empty_call_log_is_empty() {
         assert_eq!(timeline(&[], 80), "  nothing happened\n");
+    }
+
+    #[test]
+    fn timeline_of_times_out_of_order_is_drawn() {
+        let started = |attempt| Event::AttemptStarted { attempt, number: attempt };
+        for times in [[0, u64::MAX, 1], [u64::MAX, 0, 1], [5, 3, 4], [5, 9, 0]] {
+            let events = [
+                (times[0], started(1)),
+                (times[1], started(2)),
+                (times[2], Event::AttemptTimedOut { attempt: 2 }),
+            ];
+            let text = timeline(&events, 80);
+            assert!(text.contains("2 attempts in"), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= 90), "{text}");
+        }
     }
 
     #[test]

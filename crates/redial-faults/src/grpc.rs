@@ -111,7 +111,7 @@
 //! (`true`), `reset`, `goaway`, `close`.
 //!
 //! # Records as JSON
-//! A [`Stream`] is serialized with times in milliseconds since the server's start: `stream`,
+//! A [`StreamRecord`] is serialized with times in milliseconds since the server's start: `stream`,
 //! `connection`, `id`, `call`, `attempt`, `scripted`, `arrived`, `path`, `headers` (each name with
 //! a list), `previous` and `timeout` (the parsed gRPC headers), `messages`, `bytes`, `digest`,
 //! `payloads` (hexadecimal), `half_closed`, `reset` (`at`, `code`), `end` (`at`, `how` and `status`
@@ -133,10 +133,14 @@ mod status_number;
 mod stream_handler;
 mod wire;
 
-pub use action::{Action, Close, GoAway, Headers, LastStream, OnConnect, Payload, Step, WaitFor};
+pub use action::{
+    Action, AnswerStep, Close, GoAway, LastStream, OnConnect, Payload, ResponseHeaders, WaitFor,
+};
 pub use answer::Answer;
 pub use h2::Reason;
-pub use record::{Connection, Counts, Record, Reset, Stream, StreamEnd, StreamOutcome, timeout};
+pub use record::{
+    Connection, Counts, Record, Reset, StreamEnd, StreamOutcome, StreamRecord, timeout,
+};
 pub use script::{CALL_HEADER, CALLS_MAX, InvalidAnswer, Script};
 pub use server::{
     CONNECTIONS_OPEN_MAX, Connector, Handle, PAYLOAD_BYTES_KEPT, PIPE_BYTES, Pipe, STREAMS_KEPT,

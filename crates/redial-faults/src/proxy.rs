@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use redial_faults::proxy::{Fault, Proxy, Rule};
+//! use redial_faults::proxy::{Fault, Proxy, ProxyRule};
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 //! # let upstream = "127.0.0.1:9";
@@ -143,7 +143,7 @@ pub use self::http::REQUEST_BYTES_DISCARDED_MAX;
 pub use crate::grpc::CALL_HEADER;
 pub use fault::{BODY_BYTES_MAX, BreakKind, ConnectionFault, Fault, InvalidFault};
 pub use record::{Connection, Counts, Exchange, ExchangeEnd, ExchangeOutcome, Record};
-pub use rule::{ConnectionRule, Rule};
+pub use rule::{ConnectionRule, ProxyRule};
 pub use script::{FAULT_HEADER, FaultSource, Script};
 pub use server::{CONNECTIONS_OPEN_MAX, EXCHANGES_KEPT, Handle, Proxy};
 pub use shared::Ended;

@@ -29,9 +29,7 @@ use crate::distribution::{Sampler, exponential};
 use crate::error::Error;
 use crate::event_queue::EventQueue;
 use crate::limits::{ATTEMPTS_MAX, IN_FLIGHT_MAX, SAME_TIME_MAX};
-use crate::model::{
-    BudgetScope, CLIENTS, Disturbance, Effect, Load, NestedRetries, Simulation, Variant,
-};
+use crate::model::{BudgetScope, CLIENTS, Effect, Load, NestedRetries, Simulation, Variant};
 
 /// An event: its kind and the index of what it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,9 +223,8 @@ impl<'a> Engine<'a> {
     /// Adds the first events.
     fn schedule(&mut self) {
         for disturbance in &self.simulation.disturbances {
-            let Disturbance { at, lasts, .. } = disturbance;
-            self.queue.push(ns(*at), Kind::Disturbance.of(0));
-            self.queue.push(ns(*at).saturating_add(ns(*lasts)), Kind::Disturbance.of(0));
+            self.queue.push(ns(disturbance.at), Kind::Disturbance.of(0));
+            self.queue.push(ns(disturbance.end()), Kind::Disturbance.of(0));
         }
         self.queue.push(self.interval, Kind::Tick.of(0));
         match &self.simulation.clients.load {
@@ -394,11 +391,11 @@ impl<'a> Engine<'a> {
         for service in &mut self.services {
             service.condition = Condition::NORMAL;
         }
-        for Disturbance { at, lasts, effect } in &self.simulation.disturbances {
-            if now < *at || now >= at.saturating_add(*lasts) {
+        for disturbance in &self.simulation.disturbances {
+            if now < disturbance.at || now >= disturbance.end() {
                 continue;
             }
-            match *effect {
+            match disturbance.effect {
                 Effect::Stall { service } => self.services[service].condition.stalled = true,
                 Effect::Refuse { service } => self.services[service].condition.refusing = true,
                 Effect::Fail { service, rate } => {

@@ -27,7 +27,7 @@
 //!   same result.
 //! - [`plan`](mod@plan) states what one policy does: when attempts start, how likely a call succeeds, the load.
 //! - [`chart`] draws reports and plans: SVG, PNG, HTML, text.
-//! - [`Report`] has the figures, the time series and a sentence per policy. It is serializable.
+//! - [`SimulationReport`] has the figures, the time series and a sentence per policy. It is serializable.
 //!
 //! # Limits of the model
 //!
@@ -62,7 +62,7 @@ pub use model::{
     Balancing, BudgetScope, CLIENTS, Clients, Disturbance, Effect, Load, NestedRetries, Service,
     Simulation, SlowServers, Variant,
 };
-pub use report::{Latency, Point, PolicyReport, Report, ServiceInfo, ServiceReport};
+pub use report::{Latency, Point, PolicyReport, ServiceInfo, ServiceReport, SimulationReport};
 pub use run::{Watch, sweep, sweep_with_progress};
 
 /// The examples of the README are compiled and run with the others.

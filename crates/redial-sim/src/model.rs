@@ -207,6 +207,13 @@ pub struct Disturbance {
     pub effect: Effect,
 }
 
+impl Disturbance {
+    /// When it ends: one that outlasts every run ends at the largest duration.
+    pub(crate) const fn end(&self) -> Duration {
+        self.at.saturating_add(self.lasts)
+    }
+}
+
 /// What a disturbance changes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {

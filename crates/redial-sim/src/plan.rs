@@ -31,6 +31,9 @@ use crate::{CallPolicy, Distribution, Latency, PolicyReport, ThrottleSpec};
 /// The largest number of attempts in a timeline.
 pub const ATTEMPTS_SHOWN_MAX: usize = 20;
 
+/// The largest number of attempts that are played to find when a call gives up.
+pub const ATTEMPTS_PLAYED_MAX: usize = 10_000;
+
 /// Calls per point of a curve.
 const CALLS: u64 = 20_000;
 /// Fewer calls are made if they would need more attempts than this, but at least [`CALLS_MIN`].
@@ -127,8 +130,11 @@ pub struct Window {
 pub struct WorstCase {
     /// Attempts; `None`: without a limit.
     pub attempts: Option<u32>,
-    /// Seconds; `None`: an attempt without a timeout can last without end.
+    /// Seconds; `None`: there is no limit, or the call makes more than [`ATTEMPTS_PLAYED_MAX`] attempts before it
+    /// gives up.
     pub seconds: Option<f64>,
+    /// Whether there is a limit of time.
+    pub has_time_limit: bool,
 }
 
 /// A point of the curves.
@@ -239,15 +245,13 @@ struct Played {
 
 fn play(policy: &CallPolicy, draw: f64, outcome: AttemptOutcome) -> Played {
     let any = AnyPolicy::from_core(policy.policy().clone());
-    // What comes after the attempts that are shown never ends.
-    let script = (0..=ATTEMPTS_SHOWN_MAX)
-        .map(|index| if index < ATTEMPTS_SHOWN_MAX { outcome } else { hangs() });
+    // What comes after the attempts that are played never ends.
+    let script = std::iter::repeat_n(outcome, ATTEMPTS_PLAYED_MAX).chain([hangs()]);
     let played = Play::new().draws([draw]).call(Script::new(&any, script)).run().remove(0);
-    let mut starts: Vec<f64> = played.starts().iter().map(Duration::as_secs_f64).collect();
-    let shown = starts.len() <= ATTEMPTS_SHOWN_MAX;
-    starts.truncate(ATTEMPTS_SHOWN_MAX + 1);
-    let end = played.end().filter(|_| shown).map(|end| end.at.as_secs_f64());
-    Played { starts, end, reason: played.stop_reason().filter(|_| shown) }
+    let starts: Vec<f64> = played.starts().iter().map(Duration::as_secs_f64).collect();
+    let is_whole = starts.len() <= ATTEMPTS_PLAYED_MAX;
+    let end = played.end().filter(|_| is_whole).map(|end| end.at.as_secs_f64());
+    Played { starts, end, reason: played.stop_reason().filter(|_| is_whole) }
 }
 
 fn timeline(name: &str, policy: &CallPolicy, latency: &Distribution) -> PolicyPlan {
@@ -277,7 +281,8 @@ fn timeline(name: &str, policy: &CallPolicy, latency: &Distribution) -> PolicyPl
     };
     let attempts = (0..most.min(ATTEMPTS_SHOWN_MAX))
         .map(|index| AttemptWindow { number: index + 1, starts: window(index) });
-    let is_bounded = rules.attempt_timeout.is_some();
+    let seconds = deadline.or(latest.end.filter(|_| rules.attempt_timeout.is_some()));
+    let has_limited_attempts = rules.attempts.is_some() && rules.attempt_timeout.is_some();
     PolicyPlan {
         name: name.to_owned(),
         summary: Vec::new(),
@@ -292,7 +297,8 @@ fn timeline(name: &str, policy: &CallPolicy, latency: &Distribution) -> PolicyPl
         deadline_seconds: deadline,
         worst_case: WorstCase {
             attempts: rules.attempts,
-            seconds: deadline.or(latest.end.filter(|_| is_bounded)),
+            seconds,
+            has_time_limit: seconds.is_some() || has_limited_attempts,
         },
         hedges: rules.hedge.is_some(),
         failure_rate: 0.0,
@@ -340,6 +346,12 @@ fn summary(plan: &PolicyPlan) -> Vec<String> {
             });
             let time = match seconds {
                 Some(seconds) => format!("{seconds:.3} s"),
+                None if plan.worst_case.has_time_limit => format!(
+                    "a time that is not computed beyond {ATTEMPTS_PLAYED_MAX} attempts: add a deadline"
+                ),
+                None if plan.worst_case.attempts.is_none() => {
+                    "no limit of time: add a deadline".to_owned()
+                }
                 None => "no limit of time: add a deadline or an attempt timeout".to_owned(),
             };
             lines.push(format!("{worst} {attempts}, {time}"));

@@ -6,7 +6,7 @@
 //! seconds, or as many as a hundred calls need. Poisson arrivals vary, so three standard deviations are
 //! allowed on top. A burst has no goodput to return to.
 
-use crate::model::{Load, Simulation};
+use crate::model::{Disturbance, Load, Simulation};
 use crate::report::Point;
 
 /// The share of the goodput before the disturbance that counts as recovered.
@@ -39,7 +39,7 @@ impl Recovery {
 pub(crate) fn recovery(simulation: &Simulation, series: &[Point]) -> Recovery {
     let interval = simulation.series_interval().as_secs_f64();
     let first = simulation.disturbances.iter().map(|it| it.at).min();
-    let last = simulation.disturbances.iter().map(|it| it.at + it.lasts).max();
+    let last = simulation.disturbances.iter().map(Disturbance::end).max();
     let (Some(first), Some(last)) = (first, last) else { return Recovery::NotDisturbed };
     if matches!(simulation.clients.load, Load::Burst { .. }) {
         return Recovery::NotDisturbed;

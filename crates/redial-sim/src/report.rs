@@ -17,7 +17,7 @@ const FINAL_SHARE: f64 = 0.1;
 
 /// The result of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct SimulationReport {
     /// The name of the simulation.
     pub name: String,
     /// What was simulated.
@@ -164,17 +164,21 @@ pub struct Point {
     pub tokens: Option<f64>,
 }
 
-impl Report {
-    pub(crate) fn new(simulation: &Simulation, seed: u64, policies: Vec<PolicyReport>) -> Report {
+impl SimulationReport {
+    pub(crate) fn new(
+        simulation: &Simulation,
+        seed: u64,
+        policies: Vec<PolicyReport>,
+    ) -> SimulationReport {
         let span = |it: &crate::Disturbance| {
-            (it.at.as_secs_f64(), (it.at + it.lasts).min(simulation.duration).as_secs_f64())
+            (it.at.as_secs_f64(), it.end().min(simulation.duration).as_secs_f64())
         };
         let disturbances: Vec<_> = simulation.disturbances.iter().map(span).collect();
         let info = |(index, service): (usize, &crate::Service)| ServiceInfo {
             name: service.name.clone(),
             capacity_per_second: simulation.capacity(index),
         };
-        Report {
+        SimulationReport {
             name: simulation.name.clone(),
             about: simulation.about.clone(),
             seed,

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::engine::{Engine, Throttles};
 use crate::error::Error;
 use crate::model::{Simulation, Variant};
-use crate::report::{PolicyReport, Report};
+use crate::report::{PolicyReport, SimulationReport};
 
 /// Watches a run: it receives the share that is done, from 0 to 1, and can stop the run, which then
 /// fails with [`Error::Stopped`]. It is called from the threads of the run, some milliseconds apart.
@@ -19,7 +19,7 @@ impl Simulation {
     ///
     /// # Errors
     /// The description is wrong (the first problem), or a run exceeded a limit.
-    pub fn run(&self) -> Result<Report, Error> {
+    pub fn run(&self) -> Result<SimulationReport, Error> {
         self.run_with_progress(&|_| {})
     }
 
@@ -27,7 +27,10 @@ impl Simulation {
     ///
     /// # Errors
     /// The description is wrong (the first problem), or a run exceeded a limit.
-    pub fn run_with_progress(&self, progress: &(dyn Fn(f64) + Sync)) -> Result<Report, Error> {
+    pub fn run_with_progress(
+        &self,
+        progress: &(dyn Fn(f64) + Sync),
+    ) -> Result<SimulationReport, Error> {
         self.run_watched(&|share| {
             progress(share);
             ControlFlow::Continue(())
@@ -48,7 +51,7 @@ impl Simulation {
     ///
     /// # Errors
     /// The description is wrong (the first problem), a run exceeded a limit, or `watch` stopped it.
-    pub fn run_watched(&self, watch: &Watch<'_>) -> Result<Report, Error> {
+    pub fn run_watched(&self, watch: &Watch<'_>) -> Result<SimulationReport, Error> {
         if let Some(problem) = self.problems().into_iter().next() {
             return Err(problem);
         }
@@ -62,7 +65,7 @@ impl Simulation {
         if watch(1.0).is_break() {
             return Err(Error::Stopped);
         }
-        Ok(Report::new(self, self.seed, policies))
+        Ok(SimulationReport::new(self, self.seed, policies))
     }
 
     fn run_variant(
@@ -100,7 +103,7 @@ impl Simulation {
 ///
 /// # Errors
 /// The first simulation that is wrong or exceeds a limit.
-pub fn sweep(simulations: &[Simulation]) -> Result<Vec<Report>, Error> {
+pub fn sweep(simulations: &[Simulation]) -> Result<Vec<SimulationReport>, Error> {
     sweep_watched(simulations, &|_| ControlFlow::Continue(()))
 }
 
@@ -108,7 +111,7 @@ pub fn sweep(simulations: &[Simulation]) -> Result<Vec<Report>, Error> {
 pub(crate) fn sweep_watched(
     simulations: &[Simulation],
     watch: &Watch<'_>,
-) -> Result<Vec<Report>, Error> {
+) -> Result<Vec<SimulationReport>, Error> {
     let shares = Shares::new(simulations.len());
     let run = |simulation: &Simulation| {
         let own = AtomicU64::new(0);
@@ -147,7 +150,7 @@ impl Shares {
 pub fn sweep_with_progress(
     simulations: &[Simulation],
     progress: &(dyn Fn(f64) + Sync),
-) -> Result<Vec<Report>, Error> {
+) -> Result<Vec<SimulationReport>, Error> {
     let done = AtomicU64::new(0);
     let run = |simulation: &Simulation| {
         let report = simulation.run();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::model::{Load, Simulation};
+use crate::model::{Disturbance, Load, Simulation};
 use crate::recovery::Recovery;
 use crate::report::PolicyReport;
 
@@ -39,7 +39,7 @@ pub(crate) fn verdict(
 }
 
 fn never(simulation: &Simulation, report: &PolicyReport) -> String {
-    let ended = simulation.disturbances.iter().map(|it| it.at + it.lasts).max();
+    let ended = simulation.disturbances.iter().map(Disturbance::end).max();
     let left = simulation.duration.saturating_sub(ended.unwrap_or_default()).as_secs_f64();
     let last = simulation.services.len() - 1;
     let calls = final_calls(report);

@@ -25,7 +25,7 @@
 //!   reader fails on the first line rather than in the middle of a file. (Before the first
 //!   release, version 2 got the stop reasons `hint` and `attempt-timeout` and the kind `not-ready`.)
 //! - Times are whole nanoseconds. `at` counts from the start of the driver's clock, which differs from
-//!   process to process.
+//!   process to process. It never decreases: a line with an earlier time than the one above it is an error.
 //! - An unknown event or field is an error with its line number. A call log is evidence: a reader that
 //!   skipped a line could replay another call than the one that happened.
 

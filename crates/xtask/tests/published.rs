@@ -18,22 +18,15 @@ const SHARED_TYPES: &[(&str, &str)] = &[
     ("Delays", "the one in redial is the one in redial-core, with its parameters chosen"),
     ("Error", "the error of a crate, by Rust's convention"),
     ("Handle", "a running server in redial-faults; a hidden part of redial::throttle"),
-    (
-        "Headers",
-        "request headers in redial-grpc, response headers of a script in redial-faults::grpc",
-    ),
     ("Metric", "the list of a crate's metrics"),
     ("Policy", "the one in redial is the one in redial-core, with its name, throttle and hooks"),
     ("Problem", "a problem in a file, with its position"),
     ("Problems", "all problems of a file"),
-    ("Report", "the outcome of a call in redial, of a simulation in redial-sim"),
     ("Request", "the RFC's word for the argument of a strategy; the request builder of a client"),
     ("RetryLayer", "the tower layer of a crate"),
     ("RetryService", "the tower service of a crate"),
-    ("Rule", "the rule that a problem violates; in redial-faults::proxy a rule of the proxy"),
+    ("Rule", "the rule that a problem of a file violates"),
     ("Script", "what a scripted call, server or proxy does"),
-    ("Step", "the step of a backoff series; in redial-faults::grpc the step of an answer"),
-    ("Stream", "a byte stream to a server; in redial-faults::grpc a stream of HTTP/2 in a record"),
     ("Tonic", "the adapter for the bodies of tonic 0.14"),
 ];
 

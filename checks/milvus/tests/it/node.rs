@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use redial_faults::grpc::StatusNumber;
-use redial_faults::proxy::{Exchange, Fault, Handle, Rule};
+use redial_faults::proxy::{Exchange, Fault, Handle, ProxyRule};
 use redial_milvus::Options;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -88,7 +88,7 @@ impl Setup {
     /// Injects a fault into the next requests of this method.
     fn inject(&self, method: &str, times: u64, fault: Fault) {
         self.proxy.clear();
-        self.proxy.rule(Rule::new(fault).path(&format!("{SERVICE}{method}")).times(times));
+        self.proxy.rule(ProxyRule::new(fault).path(&format!("{SERVICE}{method}")).times(times));
     }
 
     /// The attempts of this method since the last `seen` requests.
@@ -212,14 +212,14 @@ async fn node_sdk_local_timeout_is_final_as_ours() {
     };
     let calls = || proxy.record().exchanges.iter().filter(|it| it.path == path).count();
     let before = calls();
-    proxy.rule(Rule::new(Fault::stall()).path(&path).times(1));
+    proxy.rule(ProxyRule::new(Fault::stall()).path(&path).times(1));
     let answer = node.call("version", &Collection::new("none")).await;
     let text = answer["error"].as_str().unwrap();
     assert!(text.starts_with("4 DEADLINE_EXCEEDED"), "{text}");
     assert!(!text.contains("retried"), "{text}");
     assert_eq!((stalled(), calls()), (1, before + 1));
     proxy.clear();
-    proxy.rule(Rule::new(Fault::stall()).path(&path).times(1));
+    proxy.rule(ProxyRule::new(Fault::stall()).path(&path).times(1));
     let request = milvus::proto::milvus::GetVersionRequest::default();
     let status = ours.get_version(request).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::DeadlineExceeded);

@@ -21,7 +21,7 @@ use redial::{Policy, StopReason, Throttle, ms, s};
 use redial_aws::{
     CallOptions, ReportSlot, RetryInterceptor, Wait, is_not_found, wait, with_retries,
 };
-use redial_faults::proxy::{Fault, Handle, Proxy, Rule};
+use redial_faults::proxy::{Fault, Handle, Proxy, ProxyRule};
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use s3s_fs::FileSystem;
@@ -263,7 +263,7 @@ async fn s3_presigned_request_counts_for_nothing() {
     let server = server(retries.clone()).await;
     server.proxy.requests([Fault::status(503)]);
     server.client.list_buckets().send().await.unwrap();
-    server.proxy.rule(Rule::new(Fault::status(503)));
+    server.proxy.rule(ProxyRule::new(Fault::status(503)));
     server.client.list_buckets().send().await.unwrap_err();
     let tokens = retries.policy().tokens(0);
     assert_eq!(tokens, Some(500.0 - 28.0));

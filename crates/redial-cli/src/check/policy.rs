@@ -12,6 +12,7 @@ use redial_sim::file::Format;
 use super::json_file::{self, range};
 use super::{Finding, simulation};
 use crate::policy_file::Notation;
+use crate::presets;
 use crate::scenarios::source::Source;
 
 pub(super) fn check(source: &Source) -> Vec<Finding> {
@@ -91,7 +92,22 @@ fn key(text: &str, property: &ObjectProp<'_>) -> Option<Finding> {
     let offset = property.start() + offset.saturating_sub(1);
     let value = json_file::at(&property.value, offset);
     let message = plain(&error).replace("expected f64", "expected a number, without quotes");
-    Some(Finding::error("value", first_line(text, range(value)), message).path(name))
+    let finding = Finding::error("value", first_line(text, range(value)), message).path(name);
+    Some(match vendor_preset(property) {
+        Some(help) => finding.help(help),
+        None => finding,
+    })
+}
+
+/// What to do with the preset of a vendor's design, whose rules have no written form.
+fn vendor_preset(property: &ObjectProp<'_>) -> Option<String> {
+    let name = property.value.as_string_lit().filter(|_| property.name.as_str() == "preset")?;
+    let preset = presets::by_name(&name.value)?;
+    Some(format!(
+        "the rules of this preset have no written form: `redial plan {0}` shows it, and redial_cli::presets \
+         names the function of its crate",
+        preset.name()
+    ))
 }
 
 /// A value that no policy can have, such as no attempt at all.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use redial_faults::grpc::{Stream, StreamOutcome};
+use redial_faults::grpc::{StreamOutcome, StreamRecord};
 use serde_json::json;
 
 pub(super) fn address(out: &mut dyn Write, address: SocketAddr, json: bool) -> io::Result<()> {
@@ -16,7 +16,7 @@ pub(super) fn address(out: &mut dyn Write, address: SocketAddr, json: bool) -> i
     }
 }
 
-pub(super) fn stream(out: &mut dyn Write, stream: &Stream, json: bool) -> io::Result<()> {
+pub(super) fn stream(out: &mut dyn Write, stream: &StreamRecord, json: bool) -> io::Result<()> {
     if json {
         serde_json::to_writer(&mut *out, stream)?;
         return writeln!(out);

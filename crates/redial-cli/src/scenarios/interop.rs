@@ -33,6 +33,8 @@ pub(super) use known_differences::KnownDifferences;
 use program::Program;
 use test_case::TestCase;
 
+use crate::progress::Steps;
+
 /// How many scenarios run concurrently. They mostly wait.
 const CONCURRENT_MAX: usize = 24;
 /// How often a failed scenario is repeated alone.
@@ -125,11 +127,14 @@ async fn play_all(
             return Err(io::Error::other(text));
         }
     }
+    let mut steps = Steps::playing(runs.len());
     while let Some(ended) = running.join_next().await {
+        steps.step();
         let (number, verdict) = ended.map_err(io::Error::other)??;
         let (file_index, index, _) = runs[number];
         played[file_index].1[index].2 = verdict;
     }
+    drop(steps);
     for _ in 0..RETRIES {
         for (file_index, index, run) in &runs {
             let (name, _, verdict) = &mut played[*file_index].1[*index];

@@ -18,16 +18,14 @@ this page and its pictures, and a test checks that they are current. The model a
 [simulation.md](simulation.md).
 ";
 
-/// The policies of the second plan.
-const HEDGED: &str = r#"{ "attempts": 2, "hedge": {"delay": "40ms"}, "throttle": "none" }"#;
-const RETRIED: &str = r#"{ "attempts": 5, "deadline": "5s", "attempt_timeout": "1s",
-    "backoff": {"exponential": {"first": "100ms", "factor": 2, "cap": "2s"}} }"#;
+/// The policies of the plan, by their paths in `docs/`.
+const PLANNED: [&str; 2] = ["examples/retries.json", "examples/hedged.json"];
 
 /// The files of the gallery, by their path in `docs/`, and their content.
 ///
 /// # Errors
-/// A simulation cannot run.
-pub fn gallery() -> Result<Vec<(String, String)>, Error> {
+/// A simulation cannot run, or an example in `docs/` cannot be read.
+pub fn gallery(docs: &Path) -> Result<Vec<(String, String)>, Error> {
     let mut files = Vec::new();
     let mut page = HEAD.to_owned();
     for scenario in scenarios::ALL {
@@ -41,26 +39,29 @@ pub fn gallery() -> Result<Vec<(String, String)>, Error> {
         files.push((path, chart::report_svg(&report)));
     }
     let mut plans = Vec::new();
-    for (name, text) in [("5 attempts within 5 s", RETRIED), ("hedge after 40 ms", HEDGED)] {
-        let policy = file::parse_policy(text, file::Format::Json).map_err(|problems| {
-            Error::Invalid { path: name.to_owned(), problem: problems.to_string() }
-        })?;
-        plans.push(plan(name, &policy, &Assumptions::default())?);
+    for path in PLANNED {
+        let problem = |problem| Error::Invalid { path: path.to_owned(), problem };
+        let text =
+            output::read_file(docs.join(path)).map_err(|error| problem(error.to_string()))?;
+        let policy = file::parse_policy(&text, file::Format::Json)
+            .map_err(|problems| problem(problems.to_string()))?;
+        plans.push(plan(&crate::plan::name(path), &policy, &Assumptions::default())?);
     }
     let path = "pictures/plan.svg";
     let _ = write!(
         page,
-        "\n## plan\n`redial plan retries.json hedged.json`: attempts over time, success and load of two \
-         policies.\n\n![plan: attempts over time, success and load of two policies]({path})\n"
+        "\n## plan\n`redial plan {}`, in the folder of this page: attempts over time, success and load of two \
+         policies.\n\n![plan: attempts over time, success and load of two policies]({path})\n",
+        PLANNED.join(" ")
     );
     files.push((path.to_owned(), chart::plan_svg(&plans)));
     files.push(("gallery.md".to_owned(), page));
     Ok(files)
 }
 
-/// Writes the gallery into a folder.
+/// Writes the gallery into the folder of the documentation.
 pub(super) fn write(folder: &Path, err: &mut dyn Write) -> io::Result<u8> {
-    let files = match gallery() {
+    let files = match gallery(folder) {
         Ok(files) => files,
         Err(error) => return output::fail(err, UNREADABLE, &error.to_string()),
     };

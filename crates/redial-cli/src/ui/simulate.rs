@@ -14,7 +14,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use redial_service_config::json::LineIndex;
 use redial_sim::file::{self, Format, Problems};
-use redial_sim::{Error, Report, Simulation, chart, scenarios};
+use redial_sim::{Error, Simulation, SimulationReport, chart, scenarios};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -156,7 +156,7 @@ impl Lines {
 }
 
 /// What the command prints with `--json`, its pictures, the command, and the file that it reads.
-fn drawn(report: &Report, command: &str, file: Option<(String, String)>) -> Value {
+fn drawn(report: &SimulationReport, command: &str, file: Option<(String, String)>) -> Value {
     json!({
         "result": report,
         "svg": chart::report_svg(report),

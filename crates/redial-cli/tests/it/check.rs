@@ -258,6 +258,16 @@ fn check_policy_reports_every_problem() {
 }
 
 #[test]
+fn check_policy_with_a_vendor_preset_names_the_command() {
+    let checked = one(r#"{ "preset": "aws-2026", "attempts": 5 }"#, &[]);
+    assert_eq!(checked.code, Some(1));
+    assert!(checked.out.contains("expected the name of a preset: \"limits\""), "{}", checked.out);
+    assert!(checked.out.contains("`redial plan aws-2026` shows it"), "{}", checked.out);
+    let checked = one(r#"{ "preset": "aws-2025" }"#, &[]);
+    assert!(!checked.out.contains("redial plan"), "{}", checked.out);
+}
+
+#[test]
 fn check_policy_warns_of_likely_mistakes() {
     for (text, rule) in [
         (r#"{ "attempts": 1 }"#, "nothing-retried"),

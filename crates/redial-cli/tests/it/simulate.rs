@@ -343,10 +343,124 @@ fn plan_reports_problems_with_their_position() {
 }
 
 #[test]
-fn gallery_of_the_documentation_is_current() {
-    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/");
-    for (path, content) in redial_cli::simulate::gallery().expect("the scenarios run") {
-        let stored = std::fs::read_to_string(format!("{docs}{path}")).unwrap_or_default();
-        assert!(stored == content, "{path} is old: run `redial simulate --gallery docs`");
+fn simulate_disturbance_may_outlast_every_run() {
+    for lasts in ["18446744073s", "18446744073709551615s"] {
+        let simulation = SIMULATION.replace(
+            r#""policies""#,
+            &format!(
+                r#""disturbances": [{{ "at": "1s", "for": "{lasts}", "effect": "refuse" }}], "policies""#
+            ),
+        );
+        let file = Temporary::new(&simulation);
+        let report = json(&["simulate", file.path(), "--json"]);
+        assert_eq!(report["disturbances"], serde_json::json!([[1.0, 10.0]]), "{lasts}");
+        assert!(report["policies"][0]["recovered_after_seconds"].is_null());
     }
+}
+
+#[test]
+fn simulate_load_that_is_no_factor_is_wrong_usage() {
+    let file = Temporary::new(SIMULATION);
+    for factor in ["nan", "inf", "0", "-1", "much"] {
+        let (code, out, err) = redial(&["simulate", file.path(), &format!("--load={factor}")]);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{factor}");
+        assert!(err.contains("write a number above 0, like 1.5"), "{err}");
+    }
+    let (code, _, err) = redial(&["simulate", file.path(), "--load", "1e300"]);
+    assert_eq!(code, Some(2));
+    assert!(err.starts_with("--load: "), "{err}");
+}
+
+#[test]
+fn simulate_load_of_clients_without_a_rate_is_wrong_usage() {
+    let file = Temporary::new(
+        &SIMULATION.replace(r#""calls_per_second": 50"#, r#""think_time": "100ms""#),
+    );
+    let (code, out, err) = redial(&["simulate", file.path(), "--load", "2"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.contains("--load needs clients with calls_per_second"), "{err}");
+    assert_eq!(redial(&["simulate", file.path(), "--load", "1"]).0, Some(0));
+}
+
+#[test]
+fn plan_accepts_every_preset_by_name() {
+    for preset in redial_cli::presets::Preset::ALL {
+        let plans = json(&["plan", preset.name(), "--deadline", "3s", "--json"]);
+        let plan = &plans["plans"][0];
+        assert_eq!(plan["name"], preset.name());
+        let policy = preset.policy_within(redial::s(3)).expect("a policy");
+        let expected = serde_json::json!(policy.rules().attempts);
+        assert_eq!(plan["worst_case"]["attempts"], expected, "{}", preset.name());
+        assert_eq!(plan["deadline_seconds"], 3.0, "{}", preset.name());
+    }
+}
+
+#[test]
+fn plan_of_a_preset_has_its_throttle() {
+    let load = |name: &str| {
+        let plans = json(&["plan", name, "--json"]);
+        let curve = plans["plans"][0]["curve"].as_array().expect("a curve").clone();
+        curve.last().and_then(|point| point["amplification"].as_f64()).expect("a number")
+    };
+    // In an outage, 500 tokens pay for 35 retries at 14 tokens, in 20,000 calls. Smithy's standard mode waits
+    // for tokens, so every retry comes, if late. Milvus has no throttle.
+    assert!((load("aws-2026") - 1.0).abs() < 0.01);
+    assert!((load("smithy-standard") - 3.0).abs() < 0.01);
+    assert!((load("milvus") - 4.0).abs() < 0.01);
+}
+
+#[test]
+fn plan_of_a_preset_explains_wrong_usage() {
+    let errors = [
+        (&["plan", "couchbase-best-effort"][..], "add --deadline 2.5s"),
+        (&["plan", "aws-2025"], "did you mean \"aws-2026\"?"),
+        (&["plan", "limits", "--deadline", "soon"], "--deadline"),
+    ];
+    for (arguments, text) in errors {
+        let (code, out, err) = redial(arguments);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(err.contains(text), "{err}");
+    }
+    let file = Temporary::new("{}");
+    let (code, _, err) = redial(&["plan", file.path(), "--deadline", "1s"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("--deadline is for presets"), "{err}");
+}
+
+#[test]
+fn gallery_of_the_documentation_is_current() {
+    /// Pictures of other generators: `clients/redial-aws/examples/shared_budget.rs`.
+    const OTHERS: [&str; 1] = ["pictures/shared-budget.svg"];
+    let files = redial_cli::simulate::gallery(&docs()).expect("the scenarios run");
+    for (path, content) in &files {
+        let stored = std::fs::read_to_string(docs().join(path)).unwrap_or_default();
+        assert!(stored == *content, "{path} is old: run `redial simulate --gallery docs`");
+    }
+    for picture in std::fs::read_dir(docs().join("pictures")).expect("a folder") {
+        let name = picture.expect("a file").file_name().into_string().expect("text");
+        let path = format!("pictures/{name}");
+        let is_known =
+            files.iter().any(|(file, _)| *file == path) || OTHERS.contains(&path.as_str());
+        assert!(is_known, "{path} is in no gallery: remove it");
+    }
+}
+
+#[test]
+fn gallery_plan_is_what_its_command_draws() {
+    let page = std::fs::read_to_string(docs().join("gallery.md")).expect("a page");
+    let line = page.lines().find(|line| line.starts_with("`redial plan ")).expect("a command");
+    let command = line.split('`').nth(1).expect("between backquotes");
+    let output = Command::new(env!("CARGO_BIN_EXE_redial"))
+        .args(command.split(' ').skip(1))
+        .args(["--svg", "-"])
+        .current_dir(docs())
+        .output()
+        .expect("it runs");
+    let stored = std::fs::read(docs().join("pictures/plan.svg")).expect("a picture");
+    assert!(output.stdout == stored, "{command} draws another picture");
+}
+
+/// The folder of the documentation.
+fn docs() -> std::path::PathBuf {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs").into()
 }

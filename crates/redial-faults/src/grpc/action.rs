@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 
 /// One action and its time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct AnswerStep {
     /// The time since the stream's arrival.
     pub after: Duration,
     /// What to do then.
@@ -20,7 +20,7 @@ pub struct Step {
 #[non_exhaustive]
 pub enum Action {
     /// Response headers.
-    Headers(Headers),
+    Headers(ResponseHeaders),
     /// A gRPC message, with its prefix.
     Message(Payload),
     /// Raw DATA bytes, without a gRPC message prefix.
@@ -41,7 +41,7 @@ pub enum Action {
 
 /// Response headers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Headers {
+pub struct ResponseHeaders {
     /// The HTTP status.
     pub status: StatusCode,
     /// The fields.

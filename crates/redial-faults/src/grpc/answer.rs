@@ -12,7 +12,7 @@ use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::action::{
-    Action, Close, GoAway, Headers, LastStream, OnConnect, Payload, Step, WaitFor,
+    Action, AnswerStep, Close, GoAway, LastStream, OnConnect, Payload, ResponseHeaders, WaitFor,
 };
 use super::status_number::StatusNumber;
 
@@ -40,7 +40,7 @@ pub(super) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-push
 pub struct Answer {
     pub(super) wait_for: WaitFor,
     pub(super) accepts: Option<u64>,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<AnswerStep>,
 }
 
 #[track_caller]
@@ -63,17 +63,17 @@ pub(crate) fn percent_encoded(text: &str) -> String {
 impl Answer {
     /// An answer made of these steps.
     #[must_use]
-    pub fn of(steps: impl IntoIterator<Item = Step>) -> Answer {
+    pub fn of(steps: impl IntoIterator<Item = AnswerStep>) -> Answer {
         Answer { wait_for: WaitFor::default(), accepts: None, steps: steps.into_iter().collect() }
     }
 
     fn first(action: Action) -> Answer {
-        Answer::of([Step { after: Duration::ZERO, action }])
+        Answer::of([AnswerStep { after: Duration::ZERO, action }])
     }
 
     fn then(mut self, action: Action) -> Answer {
         let after = self.steps.last().map_or(Duration::ZERO, |step| step.after);
-        self.steps.push(Step { after, action });
+        self.steps.push(AnswerStep { after, action });
         self
     }
 
@@ -83,7 +83,11 @@ impl Answer {
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         fields.insert(GRPC_STATUS, HeaderValue::from(code.0));
-        Answer::first(Action::Headers(Headers { status: StatusCode::OK, fields, end_stream: true }))
+        Answer::first(Action::Headers(ResponseHeaders {
+            status: StatusCode::OK,
+            fields,
+            end_stream: true,
+        }))
     }
 
     /// Response headers; add further steps to this.
@@ -91,7 +95,7 @@ impl Answer {
     pub fn headers() -> Answer {
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        Answer::first(Action::Headers(Headers {
+        Answer::first(Action::Headers(ResponseHeaders {
             status: StatusCode::OK,
             fields,
             end_stream: false,
@@ -126,7 +130,7 @@ impl Answer {
     pub fn http(status: StatusCode, content_type: &str, body: impl Into<Bytes>) -> Answer {
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, value(content_type));
-        Answer::first(Action::Headers(Headers { status, fields, end_stream: false }))
+        Answer::first(Action::Headers(ResponseHeaders { status, fields, end_stream: false }))
             .data(body)
             .then_end_stream()
     }
@@ -135,7 +139,7 @@ impl Answer {
     #[must_use]
     pub fn http_empty(status: StatusCode) -> Answer {
         let fields = HeaderMap::new();
-        Answer::first(Action::Headers(Headers { status, fields, end_stream: true }))
+        Answer::first(Action::Headers(ResponseHeaders { status, fields, end_stream: true }))
     }
 
     /// `RST_STREAM`.

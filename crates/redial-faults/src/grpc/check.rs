@@ -5,7 +5,7 @@
 
 use http::HeaderMap;
 
-use super::action::{Action, Headers, Payload};
+use super::action::{Action, Payload, ResponseHeaders};
 use super::answer::Answer;
 use super::script::InvalidAnswer;
 
@@ -61,7 +61,7 @@ fn next(stage: Stage, action: &Action, steps: usize) -> Result<Stage, &'static s
         _ => {}
     }
     match action {
-        Action::Headers(Headers { status, fields, end_stream }) => {
+        Action::Headers(ResponseHeaders { status, fields, end_stream }) => {
             if stage != Stage::Idle {
                 return Err("response headers are sent once");
             }

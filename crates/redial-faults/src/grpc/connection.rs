@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use super::action::{Close, OnConnect};
 use super::frames::PREFACE_BYTES;
 use super::io::Io;
-use super::record::{Stream, StreamOutcome};
+use super::record::{StreamOutcome, StreamRecord};
 use super::script::{CALL_HEADER, ConnectPlan};
 use super::shared::Shared;
 use super::stream_handler::StreamHandler;
@@ -219,7 +219,7 @@ impl StreamAcceptor {
             .headers
             .get(CALL_HEADER)
             .map(|it| String::from_utf8_lossy(it.as_bytes()).into_owned());
-        let stream = Stream {
+        let stream = StreamRecord {
             number: 0,
             connection: self.number,
             id,

@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
-use self::values::{Ms, door};
+use self::values::{Ms, on_connect};
 use super::action::OnConnect;
 use super::answer::Answer;
 use super::script::Script;
@@ -31,7 +31,8 @@ struct File {
     attempts: Vec<Answer>,
     calls: Ordered<Vec<Answer>>,
     in_turn: bool,
-    doors: Vec<ConnectPlan>,
+    #[serde(rename = "doors")]
+    on_connect: Vec<ConnectPlan>,
     #[serde(deserialize_with = "default_answer")]
     otherwise: Option<Answer>,
     concurrent_streams: Option<u32>,
@@ -44,7 +45,7 @@ impl Default for File {
             attempts: Vec::new(),
             calls: Ordered(Vec::new()),
             in_turn: false,
-            doors: Vec::new(),
+            on_connect: Vec::new(),
             otherwise: None,
             concurrent_streams: None,
         }
@@ -54,8 +55,8 @@ impl Default for File {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, expecting = r#"an object like {"door": "refused"}"#)]
 struct ConnectPlan {
-    #[serde(deserialize_with = "door")]
-    door: OnConnect,
+    #[serde(rename = "door", deserialize_with = "on_connect")]
+    action: OnConnect,
     #[serde(default)]
     after: Ms,
 }
@@ -75,8 +76,8 @@ impl<'de> Deserialize<'de> for Server {
         for (name, answers) in file.calls.0 {
             script = script.call(&name, answers);
         }
-        for ConnectPlan { door, after } in file.doors {
-            script = script.on_connect(door, after.0);
+        for ConnectPlan { action, after } in file.on_connect {
+            script = script.on_connect(action, after.0);
         }
         if file.in_turn {
             script = script.in_turn();

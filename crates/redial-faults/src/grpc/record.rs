@@ -15,7 +15,7 @@ use super::status_number::StatusNumber;
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     /// The kept streams, in order of arrival.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<StreamRecord>,
     /// The kept connections, in order of arrival.
     pub connections: Vec<Connection>,
     /// Totals, including entries that are no longer kept.
@@ -40,7 +40,7 @@ pub struct Counts {
 /// A stream.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Stream {
+pub struct StreamRecord {
     /// Its number among all streams, from 1, in order of arrival.
     pub number: u64,
     /// The number of its connection, from 1.
@@ -131,7 +131,7 @@ pub struct Connection {
     pub closed: Option<Duration>,
 }
 
-impl Stream {
+impl StreamRecord {
     /// `grpc-previous-rpc-attempts`, if present once and numeric.
     #[must_use]
     pub fn previous_attempts(&self) -> Option<u64> {

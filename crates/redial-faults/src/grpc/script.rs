@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-use super::action::{Action, OnConnect, Step};
+use super::action::{Action, AnswerStep, OnConnect};
 use super::answer::Answer;
 use super::status_number::StatusNumber;
 
@@ -235,7 +235,7 @@ impl Script {
 impl Answer {
     fn connect_action(&self) -> Option<(OnConnect, Duration)> {
         match self.steps.first()? {
-            Step { after, action: Action::OnConnect(action) } => Some((*action, *after)),
+            AnswerStep { after, action: Action::OnConnect(action) } => Some((*action, *after)),
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use super::action::OnConnect;
 use super::answer::Answer;
 use super::connection::{self, ConnectionGuard};
 use super::io::Io;
-use super::record::{Counts, Record, Stream};
+use super::record::{Counts, Record, StreamRecord};
 use super::script::Script;
 use super::shared::{OnEnd, Options, Shared};
 
@@ -90,7 +90,7 @@ impl Server {
     }
 
     /// Calls this for each stream when it has ended.
-    pub fn on_end(mut self, tell: impl Fn(&Stream) + Send + Sync + 'static) -> Server {
+    pub fn on_end(mut self, tell: impl Fn(&StreamRecord) + Send + Sync + 'static) -> Server {
         self.options.on_end = Some(OnEnd(Arc::new(tell)));
         self
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::action::OnConnect;
-use super::record::{Connection, Counts, Record, Stream, StreamEnd, StreamOutcome};
+use super::record::{Connection, Counts, Record, StreamEnd, StreamOutcome, StreamRecord};
 use super::script::{ConnectPlan, NextAnswer, Script};
 use super::server::CONNECTIONS_OPEN_MAX;
 use crate::tasks::{Tasks, forget_oldest};
@@ -22,7 +22,7 @@ pub(super) struct Options {
     pub(super) on_end: Option<OnEnd>,
 }
 
-type OnEndFn = dyn Fn(&Stream) + Send + Sync;
+type OnEndFn = dyn Fn(&StreamRecord) + Send + Sync;
 
 /// A callback for each ended stream.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct State {
     script: Script,
-    streams: VecDeque<Stream>,
+    streams: VecDeque<StreamRecord>,
     connections: VecDeque<Connection>,
     counts: Counts,
 }
@@ -101,7 +101,11 @@ impl Shared {
     }
 
     /// Records a new stream: its number, and its answer unless it is rejected.
-    pub(super) fn arrive(&self, mut stream: Stream, rejected: bool) -> (u64, Option<NextAnswer>) {
+    pub(super) fn arrive(
+        &self,
+        mut stream: StreamRecord,
+        rejected: bool,
+    ) -> (u64, Option<NextAnswer>) {
         let mut state = self.tasks.state();
         state.counts.streams += 1;
         state.counts.streams_open += 1;
@@ -121,7 +125,7 @@ impl Shared {
     }
 
     /// Updates the record of a stream.
-    pub(super) fn update_stream(&self, number: u64, update: impl FnOnce(&mut Stream)) {
+    pub(super) fn update_stream(&self, number: u64, update: impl FnOnce(&mut StreamRecord)) {
         let mut state = self.tasks.state();
         if let Ok(index) = state.streams.binary_search_by_key(&number, |it| it.number) {
             update(&mut state.streams[index]);

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::request::WindowLimit;
-use super::action::{Action, Headers, Payload};
+use super::action::{Action, Payload, ResponseHeaders};
 use super::answer::{Answer, GRPC_MESSAGE, GRPC_STATUS};
 use super::record::{Reset, StreamOutcome};
 use super::request_decoder::{PREFIX_BYTES, RequestDecoder};
@@ -177,8 +177,8 @@ impl StreamHandler {
         }
     }
 
-    fn headers(&mut self, headers: &Headers) -> Option<StreamOutcome> {
-        let Headers { status, fields, end_stream } = headers;
+    fn headers(&mut self, headers: &ResponseHeaders) -> Option<StreamOutcome> {
+        let ResponseHeaders { status, fields, end_stream } = headers;
         let mut response = Response::new(());
         *response.status_mut() = *status;
         *response.headers_mut() = fields.clone();

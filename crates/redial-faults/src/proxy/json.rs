@@ -8,7 +8,7 @@ use http::HeaderMap;
 use serde::de::{Deserialize, Deserializer, Error as _};
 
 use super::fault::{BreakKind, ConnectionFault, Fault};
-use super::rule::{ConnectionRule, Frequency, Rule};
+use super::rule::{ConnectionRule, Frequency, ProxyRule};
 use super::script::Script;
 use crate::grpc::json::values::{Fields, Ms, Status, True};
 use crate::grpc::json::{Ordered, object};
@@ -22,7 +22,7 @@ struct File {
     seed: u64,
     requests: Vec<Fault>,
     calls: Calls,
-    rules: Vec<Rule>,
+    rules: Vec<ProxyRule>,
     connections: Vec<ConnectionFault>,
     connection_rules: Vec<ConnectionRule>,
     refuse: Vec<Refusal>,
@@ -242,11 +242,11 @@ struct JsonRule {
 }
 
 /// The JSON format of a rule: see [the module](crate::proxy#rules).
-impl<'de> Deserialize<'de> for Rule {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Rule, D::Error> {
+impl<'de> Deserialize<'de> for ProxyRule {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ProxyRule, D::Error> {
         let expected = r#"a rule: an object like {"rate": 0.1, "fault": {"status": 503}}"#;
         let json: JsonRule = object(from, expected)?;
-        let mut rule = Rule::new(json.fault).all_headers(&json.headers.0);
+        let mut rule = ProxyRule::new(json.fault).all_headers(&json.headers.0);
         if let Some(method) = json.method {
             rule = rule.method(&method);
         }

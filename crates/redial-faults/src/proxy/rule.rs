@@ -71,10 +71,10 @@ fn mix(state: u64) -> u64 {
 /// A fault for all requests of a kind.
 ///
 /// ```
-/// use redial_faults::proxy::{Fault, Rule};
+/// use redial_faults::proxy::{Fault, ProxyRule};
 ///
 /// // Every other upload fails, from the second on, at most ten times.
-/// let rule = Rule::new(Fault::status(503))
+/// let rule = ProxyRule::new(Fault::status(503))
 ///     .method("PUT")
 ///     .path("/bucket/*")
 ///     .header("x-test", "*")
@@ -86,7 +86,7 @@ fn mix(state: u64) -> u64 {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a rule does nothing until it is part of a script"]
-pub struct Rule {
+pub struct ProxyRule {
     pub(super) fault: Fault,
     pub(super) frequency: Frequency,
     method: Option<String>,
@@ -95,27 +95,27 @@ pub struct Rule {
     invalid: Option<InvalidFault>,
 }
 
-impl Rule {
+impl ProxyRule {
     /// A rule for every request.
-    pub fn new(fault: Fault) -> Rule {
+    pub fn new(fault: Fault) -> ProxyRule {
         let frequency = Frequency::default();
-        Rule { fault, frequency, method: None, path: None, headers: Vec::new(), invalid: None }
+        ProxyRule { fault, frequency, method: None, path: None, headers: Vec::new(), invalid: None }
     }
 
     /// Only requests with this method.
-    pub fn method(mut self, method: &str) -> Rule {
+    pub fn method(mut self, method: &str) -> ProxyRule {
         self.method = Some(method.to_owned());
         self
     }
 
     /// Only requests with this path, without the query; a `*` at the end stands for any rest.
-    pub fn path(mut self, path: &str) -> Rule {
+    pub fn path(mut self, path: &str) -> ProxyRule {
         self.path = Some(path.to_owned());
         self
     }
 
     /// Only requests with this header; the value `*` stands for any value.
-    pub fn header(mut self, name: &str, value: &str) -> Rule {
+    pub fn header(mut self, name: &str, value: &str) -> ProxyRule {
         let parsed = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| format!("{name:?} is no name of a header"));
         match (parsed, header_value(value)) {
@@ -127,25 +127,25 @@ impl Rule {
         self
     }
 
-    pub(super) fn all_headers(mut self, headers: &HeaderMap) -> Rule {
+    pub(super) fn all_headers(mut self, headers: &HeaderMap) -> ProxyRule {
         self.headers.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         self
     }
 
     /// Passes the first matching requests.
-    pub fn skip(mut self, count: u64) -> Rule {
+    pub fn skip(mut self, count: u64) -> ProxyRule {
         self.frequency.skip = count;
         self
     }
 
     /// Applies at most this often.
-    pub fn times(mut self, count: u64) -> Rule {
+    pub fn times(mut self, count: u64) -> ProxyRule {
         self.frequency.times = Some(count);
         self
     }
 
     /// Applies to this share of the matching requests, from 0 to 1.
-    pub fn rate(mut self, rate: f64) -> Rule {
+    pub fn rate(mut self, rate: f64) -> ProxyRule {
         self.frequency.rate = rate;
         self
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::request::Parts;
 
 use super::fault::{ConnectionFault, Fault, InvalidFault};
-use super::rule::{ConnectionRule, Rule, Uses};
+use super::rule::{ConnectionRule, ProxyRule, Uses};
 use crate::grpc::CALL_HEADER;
 
 /// The request header that carries a fault as JSON; the proxy removes it.
@@ -19,7 +19,7 @@ pub const FAULT_HEADER: &str = "x-redial-fault";
 /// the first rule that matches and applies. Otherwise it passes.
 ///
 /// ```
-/// use redial_faults::proxy::{ConnectionFault, Fault, Rule, Script};
+/// use redial_faults::proxy::{ConnectionFault, Fault, ProxyRule, Script};
 ///
 /// let script = Script::new()
 ///     // The first request fails, the second is slow, the third meets a rule or passes.
@@ -27,7 +27,7 @@ pub const FAULT_HEADER: &str = "x-redial-fault";
 ///     // The requests with `x-redial-call: upload`.
 ///     .call("upload", [Fault::reset().at_request_bytes(100)])
 ///     // One in ten of the rest.
-///     .rule(Rule::new(Fault::status(500)).rate(0.1))
+///     .rule(ProxyRule::new(Fault::status(500)).rate(0.1))
 ///     // The first connection is reset.
 ///     .connections([ConnectionFault::reset()])
 ///     .seed(7);
@@ -40,7 +40,7 @@ pub struct Script {
     connection_rules: Vec<(ConnectionRule, Uses)>,
     requests: VecDeque<Fault>,
     calls: HashMap<String, VecDeque<Fault>>,
-    rules: Vec<(Rule, Uses)>,
+    rules: Vec<(ProxyRule, Uses)>,
     refusals: Vec<Refusal>,
     seed: u64,
 }
@@ -99,13 +99,13 @@ impl Script {
         self.connections.extend(faults);
     }
 
-    pub(super) fn add_rule(&mut self, rule: Rule) {
+    pub(super) fn add_rule(&mut self, rule: ProxyRule) {
         self.rules.push((rule, Uses::default()));
     }
 
     /// Adds a rule for requests that no list has a fault for.
     #[must_use]
-    pub fn rule(mut self, rule: Rule) -> Script {
+    pub fn rule(mut self, rule: ProxyRule) -> Script {
         self.add_rule(rule);
         self
     }
@@ -142,7 +142,7 @@ impl Script {
     /// Checks every fault and every rule.
     ///
     /// # Errors
-    /// One is invalid: see [`Fault::check`] and [`Rule::check`].
+    /// One is invalid: see [`Fault::check`] and [`ProxyRule::check`].
     pub fn check(&self) -> Result<(), InvalidFault> {
         self.connections.iter().try_for_each(ConnectionFault::check)?;
         self.connection_rules.iter().try_for_each(|(rule, _)| rule.check())?;
@@ -214,8 +214,8 @@ impl From<Fault> for Script {
 }
 
 /// A rule for all requests.
-impl From<Rule> for Script {
-    fn from(rule: Rule) -> Script {
+impl From<ProxyRule> for Script {
+    fn from(rule: ProxyRule) -> Script {
         Script::new().rule(rule)
     }
 }

@@ -11,7 +11,7 @@ use super::client_io::{Breaker, ClientIo};
 use super::fault::{BreakKind, ConnectionFault, Fault};
 use super::listener::{Connections, Listener, PAUSE};
 use super::record::{Counts, Record};
-use super::rule::Rule;
+use super::rule::ProxyRule;
 use super::script::Script;
 use super::shared::{Ended, OnEnd, Options, Shared};
 use super::{http, tcp};
@@ -260,9 +260,9 @@ impl Handle {
     /// Adds a rule for requests that no list has a fault for, behind the rules that are there.
     ///
     /// # Panics
-    /// The rule is invalid ([`Rule::check`]), or the proxy is a TCP proxy.
+    /// The rule is invalid ([`ProxyRule::check`]), or the proxy is a TCP proxy.
     #[track_caller]
-    pub fn rule(&self, rule: Rule) {
+    pub fn rule(&self, rule: ProxyRule) {
         assert!(self.protocol == Protocol::Http, "a TCP proxy sees no requests");
         if let Err(invalid) = rule.check() {
             panic!("{invalid}");

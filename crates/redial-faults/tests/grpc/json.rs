@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use redial_faults::grpc::{
-    Action, Answer, Close, GoAway, Headers, LastStream, OnConnect, Payload, Reason, Script, Server,
-    StatusNumber, Step, WaitFor,
+    Action, Answer, AnswerStep, Close, GoAway, LastStream, OnConnect, Payload, Reason,
+    ResponseHeaders, Script, Server, StatusNumber, WaitFor,
 };
 use serde_json::{Value, json};
 
@@ -150,8 +150,8 @@ fn json_faults_have_their_own_fields() {
     }
 }
 
-fn step(after: u64, action: Action) -> Step {
-    Step { after: ms(after), action }
+fn step(after: u64, action: Action) -> AnswerStep {
+    AnswerStep { after: ms(after), action }
 }
 
 fn fields(list: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -160,7 +160,7 @@ fn fields(list: &[(&'static str, &'static str)]) -> HeaderMap {
 
 fn headers(status: u16, list: &[(&'static str, &'static str)], end_stream: bool) -> Action {
     let status = StatusCode::from_u16(status).unwrap();
-    Action::Headers(Headers { status, fields: fields(list), end_stream })
+    Action::Headers(ResponseHeaders { status, fields: fields(list), end_stream })
 }
 
 #[test]

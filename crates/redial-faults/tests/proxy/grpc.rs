@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use redial_faults::grpc::{Answer, Handle as Server, Server as GrpcServer, StatusNumber, Tcp};
-use redial_faults::proxy::{ExchangeOutcome, Fault, Handle, Proxy, Rule, Script};
+use redial_faults::proxy::{ExchangeOutcome, Fault, Handle, Proxy, ProxyRule, Script};
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
@@ -84,8 +84,8 @@ async fn grpc_calls_pass_with_message_status_and_trailers() {
 async fn grpc_status_fault_comes_before_or_after_the_server() {
     let unavailable = Fault::grpc_status(StatusNumber::UNAVAILABLE).message("100 % busy");
     let script = Script::new()
-        .rule(Rule::new(unavailable.clone()).path("/a.B/Before"))
-        .rule(Rule::new(unavailable.after_upstream()).path("/a.B/After"));
+        .rule(ProxyRule::new(unavailable.clone()).path("/a.B/Before"))
+        .rule(ProxyRule::new(unavailable.after_upstream()).path("/a.B/After"));
     let (server, proxy, channel) = chain(script).await;
     for (path, streams) in [("/a.B/Before", 0), ("/a.B/After", 1)] {
         let status = call(&channel, path).await.unwrap_err();

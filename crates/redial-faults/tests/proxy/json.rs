@@ -1,7 +1,7 @@
 //! The JSON format of scripts: every field, and what is wrong with the rest.
 
 use redial_faults::grpc::StatusNumber;
-use redial_faults::proxy::{BODY_BYTES_MAX, ConnectionFault, Fault, Rule, Script};
+use redial_faults::proxy::{BODY_BYTES_MAX, ConnectionFault, Fault, ProxyRule, Script};
 
 use super::support::ms;
 
@@ -37,11 +37,11 @@ fn json_faults_mean_the_same_as_the_builders() {
     for (text, expected) in cases {
         assert_eq!(fault(text), Ok(expected), "{text}");
     }
-    let rule: Rule = serde_json::from_str(
+    let rule: ProxyRule = serde_json::from_str(
         r#"{"fault": {"status": 500}, "method": "GET", "path": "/a*", "headers": {"x": "*"}, "skip": 1, "times": 2, "rate": 0.5}"#,
     )
     .unwrap();
-    let expected = Rule::new(Fault::status(500)).method("GET").path("/a*").header("x", "*");
+    let expected = ProxyRule::new(Fault::status(500)).method("GET").path("/a*").header("x", "*");
     assert_eq!(rule, expected.skip(1).times(2).rate(0.5));
     let fault: ConnectionFault =
         serde_json::from_str(r#"{"close": {"down_bytes": 3}, "delay": 1, "latency": 2}"#).unwrap();

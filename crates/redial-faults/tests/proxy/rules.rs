@@ -2,7 +2,7 @@
 
 use http::{Request, StatusCode};
 use http_body_util::Full;
-use redial_faults::proxy::{Fault, FaultSource, Handle, Rule, Script};
+use redial_faults::proxy::{Fault, FaultSource, Handle, ProxyRule, Script};
 
 use super::support::*;
 
@@ -22,7 +22,7 @@ async fn rule_rate_is_deterministic_by_seed() {
     let upstream = Upstream::start().await;
     let mut seen = Vec::new();
     for seed in [1, 1, 2] {
-        let script = Script::new().rule(Rule::new(Fault::status(503)).rate(0.3)).seed(seed);
+        let script = Script::new().rule(ProxyRule::new(Fault::status(503)).rate(0.3)).seed(seed);
         let proxy = http_proxy(&upstream, script).await;
         seen.push(statuses(&proxy, 60).await);
     }
@@ -35,7 +35,7 @@ async fn rule_rate_is_deterministic_by_seed() {
 #[tokio::test]
 async fn rule_skip_and_times_select_by_count() {
     let upstream = Upstream::start().await;
-    let rule = Rule::new(Fault::status(500)).skip(1).times(2);
+    let rule = ProxyRule::new(Fault::status(500)).skip(1).times(2);
     let proxy = http_proxy(&upstream, rule).await;
     assert_eq!(statuses(&proxy, 5).await, [200, 500, 500, 200, 200]);
     let sources: Vec<_> = proxy.record().exchanges.iter().map(|it| it.source).collect();
@@ -47,10 +47,10 @@ async fn rule_skip_and_times_select_by_count() {
 async fn rule_selects_by_method_path_and_header() {
     let upstream = Upstream::start().await;
     let script = Script::new()
-        .rule(Rule::new(Fault::status(501)).method("PUT"))
-        .rule(Rule::new(Fault::status(502)).path("/a/*"))
-        .rule(Rule::new(Fault::status(503)).header("x-fail", "yes"))
-        .rule(Rule::new(Fault::status(504)).header("x-any", "*"));
+        .rule(ProxyRule::new(Fault::status(501)).method("PUT"))
+        .rule(ProxyRule::new(Fault::status(502)).path("/a/*"))
+        .rule(ProxyRule::new(Fault::status(503)).header("x-fail", "yes"))
+        .rule(ProxyRule::new(Fault::status(504)).header("x-any", "*"));
     let proxy = http_proxy(&upstream, script).await;
     let client = client();
     let cases = [
@@ -76,7 +76,7 @@ async fn call_header_selects_a_list_for_each_call() {
     let script = Script::new()
         .requests([Fault::status(500)])
         .call("a", [Fault::status(501), Fault::status(502)])
-        .rule(Rule::new(Fault::status(503)));
+        .rule(ProxyRule::new(Fault::status(503)));
     let proxy = http_proxy(&upstream, script).await;
     let client = client();
     let mut seen = Vec::new();
@@ -119,8 +119,8 @@ async fn fault_header_carries_the_fault_and_is_removed() {
 async fn rates_under_concurrency_are_all_accounted_for() {
     let upstream = Upstream::start().await;
     let script = Script::new()
-        .rule(Rule::new(Fault::status(503).after_upstream()).rate(0.25))
-        .rule(Rule::new(Fault::reset()).rate(0.25))
+        .rule(ProxyRule::new(Fault::status(503).after_upstream()).rate(0.25))
+        .rule(ProxyRule::new(Fault::reset()).rate(0.25))
         .seed(3);
     let proxy = http_proxy(&upstream, script).await;
     let mut calls = tokio::task::JoinSet::new();

@@ -7,7 +7,8 @@ use std::time::Duration;
 use prost::Message;
 use redial_echo::EchoRequest;
 use redial_faults::grpc::{
-    Answer, CALL_HEADER, Handle, Script, Server, StatusNumber as Code, Stream, StreamOutcome, Tcp,
+    Answer, CALL_HEADER, Handle, Script, Server, StatusNumber as Code, StreamOutcome, StreamRecord,
+    Tcp,
 };
 use tokio::time::{sleep, timeout};
 
@@ -86,7 +87,7 @@ fn server(script: Script, faults: &Arc<Faults>) -> Server {
 }
 
 /// Checks that no message was lost, duplicated or reordered within an attempt.
-fn check(stream: &Stream) -> Result<(), String> {
+fn check(stream: &StreamRecord) -> Result<(), String> {
     let call = stream.headers.get(CALL_HEADER).and_then(|call| call.to_str().ok()?.parse().ok());
     let call = call.ok_or("a stream of no call")?;
     let mut sequence = Sequence::of(call);

@@ -11,8 +11,8 @@ use prost::Message;
 use redial::StopReason;
 use redial_echo::EchoRequest;
 use redial_faults::grpc::{
-    Answer, Close, LastStream, OnConnect, Reason, Script, Server, StatusNumber, Stream,
-    StreamOutcome, WaitFor,
+    Answer, Close, LastStream, OnConnect, Reason, Script, Server, StatusNumber, StreamOutcome,
+    StreamRecord, WaitFor,
 };
 use redial_grpc::{CallOptions, Retries, RetryLayer, RetryLayerBuilder, SharedCallLog};
 use tokio::sync::mpsc;
@@ -272,7 +272,7 @@ impl CountedRequest {
 
     /// Checks that all messages arrived, and that at most a fifth of them was in memory at once: the
     /// replay buffer and the frames in the connection.
-    fn check_all_arrived(&self, stream: &Stream) {
+    fn check_all_arrived(&self, stream: &StreamRecord) {
         assert_eq!(
             (stream.messages, stream.bytes),
             (STREAM_MESSAGES as u64, STREAM_MESSAGES as u64 * 1_005)

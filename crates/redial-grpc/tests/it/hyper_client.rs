@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use redial_faults::grpc::{Answer, Close, Reason, StatusNumber, Stream, WaitFor};
+use redial_faults::grpc::{Answer, Close, Reason, StatusNumber, StreamRecord, WaitFor};
 use redial_grpc::{BoxError, CallReport, Replay, StopReason};
 use tower::{Service, ServiceBuilder, ServiceExt as _};
 
@@ -83,7 +83,7 @@ async fn hyper_client_is_retried_and_hedged() {
         assert_eq!(body.trailers().unwrap()["grpc-status"], "0");
         assert_eq!(body.to_bytes(), framed(b"abc"));
         let record = harness.server.record();
-        let seen: Vec<_> = record.streams.iter().map(Stream::previous_attempts).collect();
+        let seen: Vec<_> = record.streams.iter().map(StreamRecord::previous_attempts).collect();
         assert_eq!((seen, harness.control.bytes_kept()), (previous, 0));
     }
 }

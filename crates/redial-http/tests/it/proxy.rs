@@ -139,9 +139,9 @@ async fn posts_run_at_most_once(seed: u64) {
         .into_iter()
         .zip(resets())
         .fold(Script::new().seed(seed), |script, (rate, fault)| {
-            script.rule(redial_faults::proxy::Rule::new(fault).rate(rate))
+            script.rule(redial_faults::proxy::ProxyRule::new(fault).rate(rate))
         });
-    let script = script.rule(redial_faults::proxy::Rule::new(Fault::status(503)).rate(0.2));
+    let script = script.rule(redial_faults::proxy::ProxyRule::new(Fault::status(503)).rate(0.2));
     let proxy = Proxy::http(server.address).script(script).listen("127.0.0.1:0").await.unwrap();
     let (client, retries) = (client(), fast());
     for number in 0..60 {

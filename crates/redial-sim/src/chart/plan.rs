@@ -19,15 +19,18 @@ const BELOW_CURVE: f64 = 62.0;
 const LINE: f64 = 17.0;
 const TITLE: f64 = 20.0;
 
-/// The last moment of a plan.
+/// The last moment of a plan that is drawn.
 fn end(plans: &[PolicyPlan]) -> f64 {
+    let last = |most: f64, window: Window| {
+        let times = [window.earliest, window.typical, window.latest].into_iter().flatten();
+        times.fold(most, f64::max)
+    };
     let mut most: f64 = 0.0;
     for plan in plans {
-        let starts = plan.attempts.iter().map(|attempt| attempt.starts);
-        for window in starts.chain([plan.gives_up_after_seconds]) {
-            let times = [window.earliest, window.typical, window.latest].into_iter().flatten();
-            most = times.fold(most, f64::max);
-        }
+        most = plan.attempts.iter().map(|attempt| attempt.starts).fold(most, last);
+        let end = last(most, plan.gives_up_after_seconds);
+        // The attempts that are shown would be too narrow beside thousands that are not.
+        most = if plan.has_more_attempts { end.min(most * 2.0) } else { end };
         most = plan.deadline_seconds.map_or(most, |deadline| most.max(deadline.min(most * 2.0)));
     }
     if most > 0.0 { most } else { 1.0 }
@@ -243,7 +246,8 @@ fn rows(text: &mut String, plan: &PolicyPlan, end: f64, code: u8, style: Style) 
     }
     if plan.has_more_attempts {
         let _ = writeln!(text, "  {:>8}", "…");
-    } else {
+    }
+    if !plan.has_more_attempts || plan.gives_up_after_seconds != Window::default() {
         row(text, "gives up", plan.gives_up_after_seconds);
         if let Some(reason) = plan.gives_up_because {
             let _ = writeln!(text, "  {:>8} {reason}", "because");

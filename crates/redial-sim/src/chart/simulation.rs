@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::svg::{self, Anchor, NARROW, Svg, WIDTH, wrapped};
 use super::terminal::{self, BOLD, CODES, Canvas, DIM, Style};
 use super::{label, seconds, ticks};
-use crate::report::{Point, PolicyReport, Report};
+use crate::report::{Point, PolicyReport, SimulationReport};
 
 const PANEL: f64 = 84.0;
 /// The space above a panel for its name and a verdict of one line, and that of each further line.
@@ -72,7 +72,7 @@ const STRIPS: [Strip; 3] = [
 const TOKENS: usize = STRIPS.len() - 1;
 
 /// The strips of a picture: none for calls that all start in one interval, whose latency is the time.
-fn strips(report: &Report) -> &'static [Strip] {
+fn strips(report: &SimulationReport) -> &'static [Strip] {
     let intervals = |policy: &PolicyReport| {
         policy.series.iter().filter(|point| point.calls_per_second > 0.0).count()
     };
@@ -83,7 +83,7 @@ fn strips(report: &Report) -> &'static [Strip] {
 }
 
 /// The strips of a policy.
-fn strips_of(report: &Report, policy: &PolicyReport) -> &'static [Strip] {
+fn strips_of(report: &SimulationReport, policy: &PolicyReport) -> &'static [Strip] {
     let all = strips(report);
     if uses_tokens(policy) { all } else { &all[..all.len().min(TOKENS)] }
 }
@@ -95,7 +95,7 @@ fn uses_tokens(policy: &PolicyReport) -> bool {
 
 impl Strip {
     /// The ticks of the axis of a policy.
-    fn ticks(&self, report: &Report, policy: &PolicyReport) -> Vec<f64> {
+    fn ticks(&self, report: &SimulationReport, policy: &PolicyReport) -> Vec<f64> {
         if self.own_axis {
             let values = policy.series.iter().filter_map(self.of);
             return ticks(values.fold(self.top_min, f64::max), 3);
@@ -109,7 +109,7 @@ impl Strip {
 const CUT: &str = "Short peaks above the top of an axis are cut off.";
 
 /// Whether a peak is cut off.
-fn is_cut(report: &Report) -> bool {
+fn is_cut(report: &SimulationReport) -> bool {
     let max = last(&ticks(top_rate(report), 4));
     report.policies.iter().any(|policy| {
         policy.series.iter().any(|point| point.offered_per_second > max)
@@ -130,7 +130,7 @@ fn top(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The rate at the top of all panels.
-fn top_rate(report: &Report) -> f64 {
+fn top_rate(report: &SimulationReport) -> f64 {
     let offered =
         |policy: &PolicyReport| top(policy.series.iter().map(|point| point.offered_per_second));
     let most = report.policies.iter().map(offered).fold(1.0, f64::max);
@@ -141,12 +141,12 @@ fn top_rate(report: &Report) -> f64 {
 }
 
 /// The capacity of the last service.
-fn capacity(report: &Report) -> Option<f64> {
+fn capacity(report: &SimulationReport) -> Option<f64> {
     report.services.last().and_then(|service| service.capacity_per_second)
 }
 
 /// The capacity, if it is not above the panels.
-fn drawn_capacity(report: &Report) -> Option<f64> {
+fn drawn_capacity(report: &SimulationReport) -> Option<f64> {
     let max = last(&ticks(top_rate(report), 4));
     capacity(report).filter(|capacity| *capacity <= max)
 }
@@ -161,13 +161,13 @@ fn drawn_capacity(report: &Report) -> Option<f64> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
-pub fn report_svg(report: &Report) -> String {
+pub fn report_svg(report: &SimulationReport) -> String {
     report_svg_of_width(report, WIDTH)
 }
 
 /// The SVG of a report with this width in pixels, from 300 to 2000; 760 is the usual one.
 #[must_use]
-pub fn report_svg_of_width(report: &Report, width: f64) -> String {
+pub fn report_svg_of_width(report: &SimulationReport, width: f64) -> String {
     let page = Page::new(report, width);
     let columns = svg::columns(page.width - 2.0 * page.margin);
     let mut about = wrapped(&report.about, columns);
@@ -213,7 +213,7 @@ pub fn report_svg_of_width(report: &Report, width: f64) -> String {
     svg.finish()
 }
 
-fn title(report: &Report) -> String {
+fn title(report: &SimulationReport) -> String {
     format!("{}: offered load and goodput over time", report.name)
 }
 
@@ -249,12 +249,12 @@ struct Plot {
 }
 
 impl Plot {
-    fn x(self, report: &Report, at: f64) -> f64 {
+    fn x(self, report: &SimulationReport, at: f64) -> f64 {
         self.left + (at / report.duration_seconds).min(1.0) * self.width
     }
 
     /// The ticks of the time, and where they are.
-    fn times(self, report: &Report) -> impl Iterator<Item = (f64, f64)> {
+    fn times(self, report: &SimulationReport) -> impl Iterator<Item = (f64, f64)> {
         let ticks = ticks(report.duration_seconds, (self.width / 85.0) as usize + 1);
         let ticks = ticks.into_iter().filter(|tick| *tick <= report.duration_seconds);
         ticks.map(move |tick| (tick, self.x(report, tick)))
@@ -262,7 +262,7 @@ impl Plot {
 }
 
 impl Page {
-    fn new(report: &Report, width: f64) -> Page {
+    fn new(report: &SimulationReport, width: f64) -> Page {
         let width = svg::width(width);
         let is_narrow = width < NARROW;
         let (margin, text_left, left, right) =
@@ -326,7 +326,7 @@ impl Page {
     }
 
     /// The height of a panel without the space above it.
-    fn panel(&self, report: &Report, policy: &PolicyReport) -> f64 {
+    fn panel(&self, report: &SimulationReport, policy: &PolicyReport) -> f64 {
         let strips = if self.is_narrow { strips_of(report, policy).len() } else { 0 };
         PANEL + (STRIP + STRIP_GAP) * strips as f64
     }
@@ -341,14 +341,14 @@ enum Entry {
     Strip(&'static Strip),
 }
 
-fn legend_entries(report: &Report) -> impl Iterator<Item = Entry> {
+fn legend_entries(report: &SimulationReport) -> impl Iterator<Item = Entry> {
     let disturbance = (!report.disturbances.is_empty()).then_some(Entry::Disturbance);
     let rates = [Entry::Offered, Entry::Goodput].into_iter();
     let strips = strips(report).iter().map(Entry::Strip);
     rates.chain(drawn_capacity(report).map(Entry::Capacity)).chain(disturbance).chain(strips)
 }
 
-fn legend(svg: &mut Svg, report: &Report, page: &Page) {
+fn legend(svg: &mut Svg, report: &SimulationReport, page: &Page) {
     /// The left edges of the entries in a row.
     const IN_ROW: [f64; 4] = [0.0, 210.0, 420.0, 560.0];
     const STRIPS_IN_ROW: [f64; STRIPS.len()] = [0.0, 210.0, 450.0];
@@ -390,7 +390,7 @@ fn legend(svg: &mut Svg, report: &Report, page: &Page) {
 /// Draws the axes of a plot and the disturbances, and returns the height of a value.
 fn axes(
     svg: &mut Svg,
-    report: &Report,
+    report: &SimulationReport,
     (plot, top): (Plot, f64),
     ticks: &[f64],
     label: fn(f64) -> String,
@@ -419,7 +419,7 @@ fn axes(
 
 fn panel(
     svg: &mut Svg,
-    report: &Report,
+    report: &SimulationReport,
     policy: &PolicyReport,
     (plot, top): (Plot, f64),
     ticks: &[f64],
@@ -448,7 +448,7 @@ fn panel(
 
 fn strip_panel(
     svg: &mut Svg,
-    report: &Report,
+    report: &SimulationReport,
     policy: &PolicyReport,
     (plot, top): (Plot, f64),
     strip: &Strip,
@@ -481,7 +481,7 @@ fn strip_panel(
 
 /// The report as text with plots, for a terminal or a file.
 #[must_use]
-pub fn report_text(report: &Report, style: Style) -> String {
+pub fn report_text(report: &SimulationReport, style: Style) -> String {
     let width = style.width();
     let mut text = String::new();
     let _ = writeln!(text, "{}", style.paint(BOLD, &report.name));
@@ -523,7 +523,13 @@ fn last(ticks: &[f64]) -> f64 {
     ticks.last().copied().unwrap_or(1.0)
 }
 
-fn plot(text: &mut String, report: &Report, policy: &PolicyReport, max: f64, style: Style) {
+fn plot(
+    text: &mut String,
+    report: &SimulationReport,
+    policy: &PolicyReport,
+    max: f64,
+    style: Style,
+) {
     const MARGIN: usize = 10;
     let width = style.width() - MARGIN - 1;
     let mut canvas = Canvas::new(width, ROWS);
@@ -562,7 +568,7 @@ fn plot(text: &mut String, report: &Report, policy: &PolicyReport, max: f64, sty
 }
 
 /// The figures of all policies.
-fn table(text: &mut String, report: &Report, style: Style) {
+fn table(text: &mut String, report: &SimulationReport, style: Style) {
     const COLUMNS: usize = 59;
     let longest = report.policies.iter().map(|it| it.name.chars().count()).max().unwrap_or(0);
     let width = longest.min(style.width().saturating_sub(COLUMNS)).max(6);
@@ -602,7 +608,7 @@ mod tests {
     use super::*;
     use crate::{CallPolicy, Distribution, Load, Service, Simulation, Variant};
 
-    fn report(workers: Option<u32>) -> Report {
+    fn report(workers: Option<u32>) -> SimulationReport {
         let mut simulation = Simulation::new("small", s(5));
         simulation.clients.load = Load::Even { calls_per_second: 100.0 };
         let mut service = Service::new("backend", Distribution::Fixed(ms(500)));

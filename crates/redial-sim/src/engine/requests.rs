@@ -100,8 +100,9 @@ impl Engine<'_> {
         if state.optimistic_lock {
             self.requests[id as usize].version = self.servers[server as usize].version;
             let random = &mut self.streams.service;
-            let delay = state.network_delay(random) + state.network_delay(random);
-            self.queue.push(self.now.saturating_add(delay), Kind::Write.of(id));
+            let (back, forth) = (state.network_delay(random), state.network_delay(random));
+            let at = self.now.saturating_add(back).saturating_add(forth);
+            self.queue.push(at, Kind::Write.of(id));
             return;
         }
         let is_free =

@@ -55,7 +55,7 @@ fn contention_jitter_cuts_work_by_more_than_half() {
     let found = cases.map(|(backoff, jitter, writes, time)| {
         let found = contention(backoff, jitter);
         println!("{jitter}: {found:?}, expected {:?}", (writes, time));
-        // `field.md` allows 10 %; its generator was another one.
+        // The reference allows 10 %; its generator was another one.
         near(found.0, writes, writes * 0.02);
         near(found.1, time, time * 0.04);
         found.0
@@ -63,4 +63,17 @@ fn contention_jitter_cuts_work_by_more_than_half() {
     // The order: none, exponential, decorrelated, equal, full; and jitter more than halves the work.
     assert!(found.is_sorted_by(|more, fewer| more > fewer), "{found:?}");
     assert!(found[4] < found[1] / 2.0, "{found:?}");
+}
+
+#[test]
+fn contention_over_a_network_of_any_latency_runs() {
+    let mut simulation = Simulation::new("contention", s(1));
+    simulation.clients.load = Load::Burst { at: ms(0) };
+    let mut row = Service::new("row", Distribution::Fixed(ms(0)));
+    row.optimistic_lock = true;
+    row.network = Some(Distribution::Fixed(std::time::Duration::MAX));
+    simulation.services.push(row);
+    simulation.policies.push(redial_sim::Variant::new("tested", policy("{}")));
+    let report = simulation.run().expect("it runs");
+    assert_eq!(report.policies[0].succeeded, 0);
 }

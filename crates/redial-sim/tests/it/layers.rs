@@ -99,3 +99,29 @@ fn layers_with_budgets_multiply_the_budgets_only() {
         assert!(expected < most && load < most, "{load} above {most}");
     }
 }
+
+#[test]
+fn layers_with_budgets_reach_their_bound_at_the_border() {
+    // F4: 1.1^L. A budget allows `ratio` retries per success. If a share of ratio / (1 + ratio) of attempts fails,
+    // calls need just as many, and all of them succeed: every call pays a deposit, and each layer adds all that its
+    // budget allows. With more failures the load falls again, because calls that fail pay none.
+    for (ratio, layers, most) in
+        [(0.1, 3, 1.331), (0.1, 5, 1.611), (0.2, 3, 1.728), (0.2, 5, 2.488)]
+    {
+        // The reserve covers the random walk of the tokens, whose deviation is about 100.
+        let text = format!(
+            r#"{{ "attempts": 100, "backoff": {{"constant": "1ms"}},
+                  "throttle": {{"budget": {{"reserve": 1000, "ratio": {ratio}}}}} }}"#
+        );
+        let mut simulation = chain(layers, 0.0, 50_000);
+        for service in &mut simulation.services {
+            service.failure_rate = ratio / (1.0 + ratio);
+        }
+        let report =
+            run_variants(&with(simulation, policy(&text), NestedRetries::Allowed)).remove(0);
+        assert_eq!(report.failed, 0);
+        let load = report.services.iter().map(|it| it.attempts as f64 / it.calls as f64);
+        // The standard error is up to 0.4 %: that of five layers at 20 %.
+        near(load.product(), most, 0.01 * most);
+    }
+}

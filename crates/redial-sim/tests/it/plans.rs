@@ -54,3 +54,56 @@ fn plan_progress_covers_all_of_its_runs() {
     let shares = shares.into_inner().expect("no panic");
     assert_eq!(shares.iter().filter(|share| **share >= 1.0).count(), 1, "{shares:?}");
 }
+
+/// The plan of a policy with attempts that hang until a timeout of 1 s, then 100 ms of backoff.
+fn timed_out(attempts: &str) -> redial_sim::plan::PolicyPlan {
+    let text = format!(
+        r#"{{ "attempts": {attempts}, "attempt_timeout": "1s", "backoff": {{"constant": "100ms"}},
+            "throttle": "none" }}"#
+    );
+    plan("policy", &policy(&text), &latency(50)).expect("a plan")
+}
+
+#[test]
+fn plan_lists_20_attempts_and_times_all() {
+    for attempts in [20, 21, 25, 10_000] {
+        let plan = timed_out(&attempts.to_string());
+        let seconds = f64::from(attempts) + f64::from(attempts - 1) * 0.1;
+        assert_eq!(plan.attempts.len(), 20, "{attempts}");
+        assert_eq!(plan.has_more_attempts, attempts > 20);
+        near(plan.worst_case.seconds.expect("a time limit"), seconds, 1e-6);
+        near(plan.gives_up_after_seconds.latest.expect("it gives up"), seconds, 1e-6);
+        assert_eq!(plan.gives_up_because, Some("no attempt left"));
+        let expected = format!("server hints: {attempts} attempts in {seconds:.3} s");
+        assert!(plan.summary.iter().any(|line| line.ends_with(&expected)), "{:?}", plan.summary);
+    }
+}
+
+#[test]
+fn plan_beyond_10000_attempts_still_has_a_time_limit() {
+    let plan = timed_out("10001");
+    assert_eq!((plan.worst_case.seconds, plan.worst_case.has_time_limit), (None, true));
+    assert_eq!(plan.gives_up_because, None);
+    let expected =
+        "10001 attempts, a time that is not computed beyond 10000 attempts: add a deadline";
+    assert!(plan.summary.iter().any(|line| line.ends_with(expected)), "{:?}", plan.summary);
+}
+
+#[test]
+fn plan_of_unlimited_attempts_has_no_time_limit() {
+    let plan = timed_out("\"forever\"");
+    assert_eq!((plan.attempts.len(), plan.has_more_attempts), (20, true));
+    assert_eq!((plan.worst_case.attempts, plan.worst_case.seconds), (None, None));
+    assert!(!plan.worst_case.has_time_limit);
+    let expected = "attempts without a limit, no limit of time: add a deadline";
+    assert!(plan.summary.iter().any(|line| line.ends_with(expected)), "{:?}", plan.summary);
+}
+
+#[test]
+fn plan_of_many_attempts_ends_at_the_deadline() {
+    let text = r#"{ "attempts": "unlimited", "deadline": "30s", "backoff": {"constant": "1s"}, "throttle": "none" }"#;
+    let plan = plan("policy", &policy(text), &latency(0)).expect("a plan");
+    assert_eq!((plan.attempts.len(), plan.has_more_attempts), (20, true));
+    assert_eq!(plan.worst_case.seconds, Some(30.0));
+    assert_eq!(plan.gives_up_because, Some("no time left before the deadline"));
+}

@@ -62,3 +62,15 @@ fn recovery_of_a_burst_is_not_asked() {
     assert!(!report.was_disturbed);
     assert!(report.verdict.starts_with("100 % of calls succeeded"), "{}", report.verdict);
 }
+
+#[test]
+fn recovery_is_never_while_a_disturbance_outlasts_every_run() {
+    for lasts in [s(150), redial_core::duration(u64::MAX), std::time::Duration::MAX] {
+        let mut simulation = disturbed(10.0, 50, Effect::Refuse { service: 0 });
+        simulation.disturbances[0].lasts = lasts;
+        simulation.policies = vec![redial_sim::Variant::new("tested", attempts(1))];
+        let report = simulation.run().expect("it runs");
+        assert_eq!(report.disturbances, [(50.0, 200.0)], "{lasts:?}");
+        assert_eq!(report.policies[0].recovered_after_seconds, None, "{lasts:?}");
+    }
+}

@@ -122,7 +122,7 @@ impl CallLog {
     }
 
     /// Reads a call log from JSON lines of version 2 or 1, up to a million events. An unknown event
-    /// or field is an error.
+    /// or field is an error, and so is a time before that of the event above it.
     ///
     /// # Errors
     /// The first line that is not valid, with its number.
@@ -147,6 +147,11 @@ impl CallLog {
             }
             let line = parse_line(line).map_err(error_at(number))?;
             let event = Event::try_from(line.event).map_err(error_at(number))?;
+            let last = call_log.events().last().map_or(0, |(at, _)| *at);
+            if line.at < last {
+                let text = format!("at {} is before {last}, the time of the event above", line.at);
+                return Err(error_at(number)(text));
+            }
             call_log.push(line.at, event);
             call_log.annotate(EventDetail { error: line.error, backend: line.backend });
         }
@@ -176,6 +181,19 @@ mod tests {
             "{\"at\":2,\"note\":\"cancelled\",\"attempt\":1,\"error\":\"busy\",\"backend\":\"a\"}\n",
         );
         assert_eq!(CallLog::from_json_lines(version_1), Ok(call_log));
+    }
+
+    #[test]
+    fn call_log_json_lines_times_never_decrease() {
+        let text = |second: u64| {
+            format!(
+                "{{\"redial_call_log\":2}}\n{{\"at\":7,\"event\":\"not-replayable\"}}\n\
+                 {{\"at\":{second},\"event\":\"not-replayable\"}}\n"
+            )
+        };
+        assert!(CallLog::from_json_lines(&text(7)).is_ok());
+        let text = CallLog::from_json_lines(&text(6)).expect_err("the time decreases");
+        assert_eq!(text.to_string(), "line 3: at 6 is before 7, the time of the event above");
     }
 
     #[test]

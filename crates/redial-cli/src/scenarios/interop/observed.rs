@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use redial::time::Ns;
-use redial_faults::grpc::{Reason, Record, Stream};
+use redial_faults::grpc::{Reason, Record, StreamRecord};
 use serde_json::{Value, json};
 
 use super::super::live::TimeScale;
@@ -93,7 +93,7 @@ impl Observed {
 }
 
 fn attempt(
-    stream: &Stream,
+    stream: &StreamRecord,
     since: impl Fn(std::time::Duration) -> Ns,
     time_scale: TimeScale,
 ) -> ObservedAttempt {

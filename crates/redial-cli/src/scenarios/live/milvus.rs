@@ -15,7 +15,7 @@ use redial::{Directive, StopReason};
 use redial_echo::echo_client::EchoClient;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_faults::grpc::{
-    Answer, CALL_HEADER, Record, Script, Server, StatusNumber, Stream, StreamOutcome,
+    Answer, CALL_HEADER, Record, Script, Server, StatusNumber, StreamOutcome, StreamRecord,
 };
 use redial_milvus::{Code, MessageValidity, Options, classify};
 use tonic::{Request, Status};
@@ -141,12 +141,17 @@ fn reply(payload: &'static str) -> Vec<u8> {
     EchoResponse { payload: payload.into(), ..EchoResponse::default() }.encode_to_vec()
 }
 
-fn streams(record: &Record, index: usize) -> Vec<Stream> {
+fn streams(record: &Record, index: usize) -> Vec<StreamRecord> {
     let name = index.to_string();
     record.streams.iter().filter(|it| it.call.as_ref() == Some(&name)).cloned().collect()
 }
 
-fn read(call: &Call, streams: &[Stream], end: Option<Ended>, time_scale: TimeScale) -> ActualCall {
+fn read(
+    call: &Call,
+    streams: &[StreamRecord],
+    end: Option<Ended>,
+    time_scale: TimeScale,
+) -> ActualCall {
     let since = |at: Duration| time_scale.scenario(at).saturating_sub(call.at);
     let starts = streams.iter().map(|it| since(it.arrived)).collect();
     let resets = (1_u32..).zip(streams);
@@ -181,7 +186,7 @@ fn in_scenario_time(text: &str, time_scale: TimeScale) -> String {
 
 /// The end of a call. The reason follows from the last answer of the server: the application does
 /// not see it.
-fn end_of(at: Ns, result: &Result<(), Status>, streams: &[Stream]) -> ActualEnd {
+fn end_of(at: Ns, result: &Result<(), Status>, streams: &[StreamRecord]) -> ActualEnd {
     let number = u32::try_from(streams.len()).unwrap_or(u32::MAX);
     let answered = streams
         .last()

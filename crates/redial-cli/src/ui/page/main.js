@@ -252,8 +252,12 @@ function showPlan(answer) {
   const { plans } = answer.result;
   const at = `${Number((plans[0].failure_rate * 100).toFixed(2))}\u00a0%`;
   const outage = (plan) => plan.curve.at(-1).amplification;
-  const worstCase = ({ worst_case: { attempts, seconds: time } }) => (
-    `${attempts ?? 'no limit on'}\u00a0attempts, ${time === null ? 'no time limit' : seconds(time)}`);
+  const worstTime = ({ seconds: time, has_time_limit: isLimited }) => {
+    if (time !== null) return seconds(time);
+    return isLimited ? 'too many to compute the time' : 'no time limit';
+  };
+  const worstCase = ({ worst_case: worst }) => (
+    `${worst.attempts ?? 'no limit on'}\u00a0attempts, ${worstTime(worst)}`);
   const columns = [
     { title: `Calls that succeed, ${at} failing`, text: (plan) => percent(plan.success), bar: (plan) => plan.success },
     { title: `Load, ${at} failing`, text: (plan) => times(plan.amplification), bar: (plan) => plan.amplification },

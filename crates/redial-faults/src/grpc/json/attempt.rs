@@ -9,9 +9,10 @@ use http::header::CONTENT_TYPE;
 
 use super::step::{JsonGoAway, JsonStep};
 use super::values::{
-    Content, Fields, Ms, Outcome, Texts, close, header_value, once, some_door, some_reason, status,
+    Content, Fields, Ms, Outcome, Texts, close, header_value, once, some_on_connect, some_reason,
+    status,
 };
-use crate::grpc::action::{Action, Close, Headers, OnConnect, Step, WaitFor};
+use crate::grpc::action::{Action, AnswerStep, Close, OnConnect, ResponseHeaders, WaitFor};
 use crate::grpc::answer::{Answer, PUSHBACK};
 use crate::grpc::status_number::StatusNumber;
 
@@ -37,8 +38,8 @@ pub(super) struct Attempt {
     #[serde(deserialize_with = "close")]
     close: Option<Close>,
     http: Option<Http>,
-    #[serde(deserialize_with = "some_door")]
-    door: Option<OnConnect>,
+    #[serde(rename = "door", deserialize_with = "some_on_connect")]
+    on_connect: Option<OnConnect>,
     steps: Option<Vec<JsonStep>>,
 }
 
@@ -77,7 +78,7 @@ impl Attempt {
             self.seen.is_some(),
             self.reset.is_some(),
             self.http.is_some(),
-            self.door.is_some(),
+            self.on_connect.is_some(),
             self.steps.is_some(),
             self.goaway.is_some() || self.close.is_some(),
         ];
@@ -91,8 +92,8 @@ impl Attempt {
             || self.reset.is_some()
             || self.goaway.is_some()
             || self.close.is_some();
-        let no_stream =
-            self.door.is_some() || matches!(self.seen, Some(Proof::Unsent | Proof::Unconnected));
+        let no_stream = self.on_connect.is_some()
+            || matches!(self.seen, Some(Proof::Unsent | Proof::Unconnected));
         let said = [
             (self.message.is_some() && !status, "message"),
             (self.pushback.is_some() && !status, "pushback"),
@@ -130,14 +131,14 @@ impl TryFrom<Attempt> for Answer {
     }
 }
 
-fn steps(attempt: Attempt) -> Result<Vec<Step>, String> {
+fn steps(attempt: Attempt) -> Result<Vec<AnswerStep>, String> {
     let after = attempt.after.0;
-    let at = |action| Step { after, action };
+    let at = |action| AnswerStep { after, action };
     if let Some(steps) = attempt.steps {
-        return steps.into_iter().map(Step::try_from).collect();
+        return steps.into_iter().map(AnswerStep::try_from).collect();
     }
-    if let Some(door) = attempt.door {
-        return Ok(vec![at(Action::OnConnect(door))]);
+    if let Some(action) = attempt.on_connect {
+        return Ok(vec![at(Action::OnConnect(action))]);
     }
     if let Some(seen) = attempt.seen {
         return Ok(vec![at(match seen {
@@ -178,7 +179,7 @@ fn response(
     headers: Option<Ms>,
     replies: Option<Vec<Content>>,
     outcome: Option<Outcome>,
-) -> Result<Vec<Step>, String> {
+) -> Result<Vec<AnswerStep>, String> {
     let replies = match (replies, outcome) {
         (Some(replies), _) => replies,
         // A unary client expects a message with OK.
@@ -188,7 +189,7 @@ fn response(
     let first = replies.first().map(|reply| reply.after.unwrap_or(after));
     let Some(headers) = headers.or(first) else { return Ok(Vec::new()) };
     let action = Answer::headers().steps.remove(0).action;
-    let mut steps = vec![Step { after: headers.0, action }];
+    let mut steps = vec![AnswerStep { after: headers.0, action }];
     let mut latest = headers;
     for reply in replies {
         let moment = reply.after.unwrap_or(after.max(latest));
@@ -196,7 +197,7 @@ fn response(
             return Err("replies: they come in order, after the headers".to_owned());
         }
         latest = moment;
-        steps.push(Step { after: moment.0, action: Action::Message(reply.payload()?) });
+        steps.push(AnswerStep { after: moment.0, action: Action::Message(reply.payload()?) });
     }
     let hangs = outcome == Some(Outcome::Hang);
     if latest > after && !hangs {
@@ -240,7 +241,7 @@ impl StatusDetails {
 fn http_acts(http: Http) -> Result<Vec<Action>, String> {
     let Http { status, content_type, body } = http;
     let end_stream = body.is_empty();
-    let mut headers = Headers { status, fields: http::HeaderMap::new(), end_stream };
+    let mut headers = ResponseHeaders { status, fields: http::HeaderMap::new(), end_stream };
     if let Some(text) = content_type {
         headers.fields.insert(CONTENT_TYPE, header_value(&text)?);
     }

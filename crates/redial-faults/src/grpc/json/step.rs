@@ -5,7 +5,7 @@ use h2::Reason;
 use http::StatusCode;
 
 use super::values::{Content, Fields, Ms, True, close, last, reason, some_reason, status};
-use crate::grpc::action::{Action, Close, GoAway, Headers, LastStream, Step};
+use crate::grpc::action::{Action, AnswerStep, Close, GoAway, LastStream, ResponseHeaders};
 
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = r#"an object like {"end_stream": true}"#)]
@@ -60,13 +60,13 @@ impl From<JsonGoAway> for GoAway {
     }
 }
 
-impl TryFrom<JsonStep> for Step {
+impl TryFrom<JsonStep> for AnswerStep {
     type Error = String;
 
-    fn try_from(step: JsonStep) -> Result<Step, String> {
+    fn try_from(step: JsonStep) -> Result<AnswerStep, String> {
         let headers = step.headers.map(|headers| {
             let JsonHeaders { status, fields: Fields(fields), end_stream } = headers;
-            Action::Headers(Headers { status, fields, end_stream })
+            Action::Headers(ResponseHeaders { status, fields, end_stream })
         });
         let message = step.message.map(Content::timeless).transpose()?.map(Action::Message);
         let data = step.data.map(Content::bytes).transpose()?.map(Action::Data);
@@ -82,7 +82,7 @@ impl TryFrom<JsonStep> for Step {
         ];
         let mut acts = acts.into_iter().flatten();
         match (acts.next(), acts.next()) {
-            (Some(action), None) => Ok(Step { after: step.after.0, action }),
+            (Some(action), None) => Ok(AnswerStep { after: step.after.0, action }),
             _ => Err("a step has \"after\" and one of \"headers\", \"message\", \"data\", \"trailers\", \
                       \"end_stream\", \"reset\", \"goaway\", \"close\""
                 .to_owned()),

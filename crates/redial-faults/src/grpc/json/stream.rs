@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::values::{hex, reason_text};
-use crate::grpc::record::{Reset, Stream, StreamEnd, StreamOutcome};
+use crate::grpc::record::{Reset, StreamEnd, StreamOutcome, StreamRecord};
 
 /// The JSON format of a record: see [the module](crate::grpc#records-as-json).
-impl Serialize for Stream {
+impl Serialize for StreamRecord {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("stream", &self.number)?;
@@ -75,7 +75,7 @@ impl Serialize for StreamEnd {
 }
 
 /// Each name with its values; non-ASCII bytes as in scripts, one character each.
-struct Fields<'s>(&'s Stream);
+struct Fields<'s>(&'s StreamRecord);
 
 impl Serialize for Fields<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

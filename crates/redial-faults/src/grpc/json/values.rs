@@ -197,15 +197,17 @@ fn one_of<T: Copy, E: Error>(what: &str, name: &str, list: &[(&str, T)]) -> Resu
     })
 }
 
-pub(super) fn door<'de, D: Deserializer<'de>>(from: D) -> Result<OnConnect, D::Error> {
-    one_of("door", &String::deserialize(from)?, &DOORS)
+pub(super) fn on_connect<'de, D: Deserializer<'de>>(from: D) -> Result<OnConnect, D::Error> {
+    one_of("door", &String::deserialize(from)?, &ON_CONNECT_ACTIONS)
 }
 
-pub(super) fn some_door<'de, D: Deserializer<'de>>(from: D) -> Result<Option<OnConnect>, D::Error> {
-    door(from).map(Some)
+pub(super) fn some_on_connect<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<OnConnect>, D::Error> {
+    on_connect(from).map(Some)
 }
 
-const DOORS: [(&str, OnConnect); 5] = [
+const ON_CONNECT_ACTIONS: [(&str, OnConnect); 5] = [
     ("open", OnConnect::Serve),
     ("refused", OnConnect::Refuse),
     ("closed-at-once", OnConnect::CloseImmediately),

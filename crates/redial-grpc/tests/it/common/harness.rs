@@ -162,7 +162,11 @@ impl CallOutcome {
 
     /// `grpc-previous-rpc-attempts` in the request headers of each stream at the server.
     pub(crate) fn previous(&self) -> Vec<Option<u64>> {
-        self.record.streams.iter().map(redial_faults::grpc::Stream::previous_attempts).collect()
+        self.record
+            .streams
+            .iter()
+            .map(redial_faults::grpc::StreamRecord::previous_attempts)
+            .collect()
     }
 
     /// `grpc-previous-rpc-attempts` in the metadata that the application gets.
@@ -320,7 +324,7 @@ pub(crate) fn within(deadline: Duration) -> Request<EchoRequest> {
 
 /// The `grpc-timeout` that the server received with each stream.
 pub(crate) fn sent_timeouts(harness: &Harness) -> Vec<Option<Duration>> {
-    harness.server.record().streams.iter().map(redial_faults::grpc::Stream::timeout).collect()
+    harness.server.record().streams.iter().map(redial_faults::grpc::StreamRecord::timeout).collect()
 }
 
 /// How each stream ended, and when.

@@ -11,7 +11,7 @@ use redial_core::{Event, StopReason};
 use redial_echo::echo_client::EchoClient;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_faults::grpc::{Answer, Connector, Handle, Pipe, Reason, Record, StatusNumber, WaitFor};
-use redial_faults::grpc::{Script, Server, Stream};
+use redial_faults::grpc::{Script, Server, StreamRecord};
 use redial_grpc::{
     CallOptions, Control, Jitter, RetryLayer, RetryLayerBuilder, RetryService, ServiceConfig,
     SharedCallLog,
@@ -370,11 +370,11 @@ pub(crate) fn starts(record: &Record) -> Vec<u128> {
 
 /// `grpc-previous-rpc-attempts` of each attempt.
 pub(crate) fn previous(record: &Record) -> Vec<Option<u64>> {
-    record.streams.iter().map(Stream::previous_attempts).collect()
+    record.streams.iter().map(StreamRecord::previous_attempts).collect()
 }
 
 /// The payloads of the request messages of an attempt.
-pub(crate) fn payloads(stream: &Stream) -> Vec<String> {
+pub(crate) fn payloads(stream: &StreamRecord) -> Vec<String> {
     let decode = |bytes: &bytes::Bytes| EchoRequest::decode(bytes.clone()).expect("a request");
     let texts = stream.payloads.iter().map(|bytes| decode(bytes).payload);
     texts.map(|text| String::from_utf8(text.to_vec()).expect("payloads are text")).collect()
@@ -382,7 +382,7 @@ pub(crate) fn payloads(stream: &Stream) -> Vec<String> {
 
 /// When the client cancelled each attempt, in milliseconds; `None` where it did not.
 pub(crate) fn cancels(record: &Record) -> Vec<Option<u128>> {
-    let cancel = |stream: &Stream| {
+    let cancel = |stream: &StreamRecord| {
         let reset = stream.reset.filter(|reset| reset.reason == Reason::CANCEL)?;
         Some(reset.at.as_millis())
     };

@@ -175,7 +175,8 @@ async fn check_seed(seed: u64) -> StopReason {
     // The server cannot receive more than was sent.
     let streams = harness.server.record().streams;
     assert!(streams.len() as u64 <= started, "{context}");
-    let most = streams.iter().filter_map(redial_faults::grpc::Stream::previous_attempts).max();
+    let most =
+        streams.iter().filter_map(redial_faults::grpc::StreamRecord::previous_attempts).max();
     assert!(most.unwrap_or(0) <= repeats, "{context}");
     *stop_reason
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use redial::{CallLog, Event, StopReason, time::Ns};
 use redial_echo::EchoResponse;
-use redial_faults::grpc::{Reason, Record, Stream, timeout};
+use redial_faults::grpc::{Reason, Record, StreamRecord, timeout};
 use redial_service_config::Code;
 use redial_service_config::Statistics;
 use tonic::metadata::MetadataMap;
@@ -121,7 +121,7 @@ impl Observation {
 
 /// An attempt, from the server's record.
 fn from_stream(
-    stream: &Stream,
+    stream: &StreamRecord,
     request: &AttemptRequest,
     call: &Call,
     time_scale: TimeScale,
