@@ -148,7 +148,7 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
-    use redial::{Classification, Failure};
+    use redial::Failure;
 
     use super::super::attempt_end::{End, Matched};
     use super::*;
@@ -157,8 +157,7 @@ mod tests {
         record.event(u64::from(attempt), &Event::AttemptStarted { attempt, number: attempt });
         let exit = Exit { end: End::Exited(7), matched: Matched::default(), last: None };
         record.process_ended(attempt, exit);
-        let directive = Directive::Retry(Failure::server());
-        let classification = Classification { directive, ..Classification::from(directive) };
+        let classification = Directive::Retry(Failure::server()).into();
         record.event(u64::from(attempt) + 1, &Event::AttemptOutcome { attempt, classification });
     }
 
