@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use redial::call_log::EventDetail;
 use redial::time::{Ns, duration};
-use redial::{AttemptEnd, CallLog, Directive, Event};
+use redial::report::AttemptEnd;
+use redial::{CallLog, Directive, Event};
 
 use super::arguments::Arguments;
 use super::attempt_end::Exit;
