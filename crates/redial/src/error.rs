@@ -300,7 +300,7 @@ where
     {
         error.downcast_ref::<Error<E, V>>()?.last()
     }
-    fn in_any<'a, E: std::error::Error + 'static>(error: Option<&'a AnyError>) -> Option<&'a E> {
+    fn in_any<E: std::error::Error + 'static>(error: Option<&AnyError>) -> Option<&E> {
         error?.downcast_ref()
     }
     std::iter::successors(Some(error), |error| error.source()).find_map(|error| {
