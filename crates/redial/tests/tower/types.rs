@@ -45,7 +45,7 @@ async fn tower_service_and_future_have_names() {
 fn tower_layer_takes_the_sleeper_of_its_policy() {
     static ON_CLOCK: SleepingOn<Policy, Clock> =
         Policy::constant(ms(10)).attempts(3).throttle(Throttle::none()).build().sleeping_on(Clock);
-    fn millis<P>(layer: RetryLayer<P, Accepts, Cloned, NoOptions, Clock>) -> u64
+    fn millis<P>(layer: &RetryLayer<P, Accepts, Cloned, NoOptions, Clock>) -> u64
     where
         P: Origin<'static>,
     {
@@ -58,10 +58,10 @@ fn tower_layer_takes_the_sleeper_of_its_policy() {
         assert_eq!(block_on(layer.layer(inner).oneshot(1)).unwrap(), 7);
         (Clock.now() - start) / 1_000_000
     }
-    assert_eq!(millis(RetryLayer::new(&ON_CLOCK).when(accepts())), 20);
-    assert_eq!(millis(RetryLayer::new(ON_CLOCK.clone()).when(accepts())), 20);
+    assert_eq!(millis(&RetryLayer::new(&ON_CLOCK).when(accepts())), 20);
+    assert_eq!(millis(&RetryLayer::new(ON_CLOCK.clone()).when(accepts())), 20);
     let any = AnyPolicy::from(THRICE.clone()).sleeping_on(Clock);
-    assert_eq!(millis(RetryLayer::new(any).when(accepts())), 20);
+    assert_eq!(millis(&RetryLayer::new(any).when(accepts())), 20);
 }
 
 #[tokio::test(start_paused = true)]
