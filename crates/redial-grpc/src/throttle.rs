@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use redial::throttle::{RetryBudget, WithBudget};
-use redial::{Sleeper as _, Tokio};
+use redial::time::{Sleeper as _, Tokio};
 use redial_core::throttle::{Bucket, TokenBucket};
 use redial_core::{Cost, Grant, Ns, Withdrawal};
 use redial_service_config::RetryThrottling;

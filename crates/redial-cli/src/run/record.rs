@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use redial::call_log::EventDetail;
-use redial::time::{Ns, duration};
 use redial::report::AttemptEnd;
+use redial::time::{Ns, duration};
 use redial::{CallLog, Directive, Event};
 
 use super::arguments::Arguments;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use redial::rules::Rules;
 use redial::Failure;
 use redial::classify::Hint;
+use redial::rules::Rules;
 use tokio::time::Instant;
 
 use crate::policy::hint_max;
