@@ -33,8 +33,9 @@ pub struct Builder<P> {
     /// The name, and the line of the builder, which is the default name.
     name: Option<&'static str>,
     call_site: CallSite,
-    /// Whether a first delay above the cap is an error. The rules of other designs cut it.
-    checks_cap: bool,
+    /// Whether a first delay above the cap and an attempt timeout of zero are errors. The rules of other designs
+    /// cut the delay, and end such an attempt.
+    checks_durations: bool,
     /// A setting that does not apply to the backoff or to the kind of policy.
     error: Option<PolicyError>,
     output: PhantomData<fn() -> P>,
@@ -49,7 +50,7 @@ impl<P> Builder<P> {
             is_default_throttle: true,
             name: None,
             call_site: CallSite::here(),
-            checks_cap: true,
+            checks_durations: true,
             error: None,
             output: PhantomData,
         }
@@ -268,7 +269,8 @@ impl<P> Builder<P> {
             _ => None,
         };
         let mut mistakes = Mistakes::of(core, budget, self.is_default_throttle);
-        mistakes.first_above_cap &= self.checks_cap;
+        mistakes.first_above_cap &= self.checks_durations;
+        mistakes.attempt_timeout_zero &= self.checks_durations;
         mistakes
     }
 
@@ -294,7 +296,7 @@ impl Builder<Policy> {
     #[track_caller]
     pub(crate) const fn from_rules(rules: Rules) -> Self {
         let mut builder = Builder::new(rules);
-        builder.checks_cap = false;
+        builder.checks_durations = false;
         if rules.hedge.is_some() {
             builder.error = Some(PolicyError::HedgeAsRetry);
         }

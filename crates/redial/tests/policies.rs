@@ -299,6 +299,9 @@ fn attempt_timeout_of_zero_is_an_error() {
     assert_eq!(timeout(Duration::from_nanos(1)), None);
     let hedged = Policy::hedged(ms(1)).attempt_timeout(Duration::ZERO).try_build().err();
     assert_eq!(hedged, Some(PolicyError::AttemptTimeoutZero));
+    // The rules of another design may have it.
+    let zero = Rules { attempt_timeout: Some(Duration::ZERO), ..Rules::DEFAULT };
+    assert_eq!(Policy::from_rules(zero).try_build().err(), None);
     // A deadline of zero starts one attempt (P10).
     assert_eq!(Policy::immediate().deadline(Duration::ZERO).try_build().err(), None);
 }

@@ -6,9 +6,9 @@ use redial::classify::Hint;
 use redial::testing::{self, AttemptOutcome, Play, Script};
 use redial::throttle::RetryBudget;
 use redial::{
-    AnyPolicy, Attempt, Builder, CallLog, Directive, Error, Event, Failure, Jitter, Policy, Reason,
-    Stage, StopReason, Throttle, ms,
-    rules::{LastDelayAction, Limits, OverLimitAction},
+    Attempt, Builder, CallLog, Directive, Error, Event, Failure, Jitter, Policy, Reason, Stage,
+    StopReason, Throttle, ms,
+    rules::{AttemptTimeoutAction, Backoff, LastDelayAction, Limits, OverLimitAction, Rules},
     s,
     time::Ns,
 };
@@ -22,6 +22,14 @@ const FATAL: Directive = Directive::Fail;
 const FAIL: Directive = Directive::Retry(Failure::server());
 const SLOW_DOWN: Directive = Directive::Retry(Failure::throttling().retry_after(Duration::ZERO));
 const STOP: Directive = Directive::Retry(Failure::client().hint(Hint::Stop));
+
+/// A timeout of zero, which the builder refuses and rules may have.
+const WITHOUT_TIME: Rules = Rules {
+    backoff: Backoff::Constant(Duration::ZERO),
+    attempt_timeout: Some(Duration::ZERO),
+    attempt_timeout_action: AttemptTimeoutAction::Retry,
+    ..Rules::DEFAULT
+};
 
 /// The result of an operation: the number of its attempt, and its classification.
 type Answer = Result<u32, (u32, Directive)>;
@@ -336,7 +344,7 @@ async fn driver_equivalence_for_every_kind_of_delay() {
 /// The blocking driver cannot cancel attempts (P12).
 #[tokio::test(start_paused = true)]
 async fn driver_equivalence_of_async_and_borrowing_cancellation() {
-    let (now, hour) = (Duration::ZERO, s(3600));
+    let hour = s(3600);
     let cases: [Row<'_>; 8] = [
         // The deadline cancels a running attempt, the first or a later one.
         (
@@ -392,15 +400,7 @@ async fn driver_equivalence_of_async_and_borrowing_cancellation() {
             3,
         ),
         (
-            // A timeout of zero, which the builder refuses.
-            &|| {
-                let timed = free(Policy::immediate().attempt_timeout(s(1)).retry_timeouts());
-                let core = timed.core().clone().changed(|rules| rules.attempt_timeout = Some(now));
-                match AnyPolicy::from_core(core.expect("valid")) {
-                    AnyPolicy::Policy(policy) => policy,
-                    AnyPolicy::Hedged(_) => unreachable!("it has no hedging delay"),
-                }
-            },
+            &|| free(Policy::from_rules(WITHOUT_TIME)),
             &[(hour, OK)],
             StopReason::AttemptsExhausted,
             3,
