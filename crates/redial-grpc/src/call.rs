@@ -9,6 +9,7 @@
 //! | [`Call::FirstAttempt`] | response future | the outcome of the first attempt, and nothing else |
 //! | [`Call::Running`] | response future | outcomes, timers, retries, hedges: the state machine decides |
 //! | [`Call::Responding`] | response body | messages, the final status, the deadline |
+//! | [`Call::Panicked`] | response body | nothing: user code panicked (a future keeps that in its `Kind`) |
 //! | [`Call::Ended`] | both | nothing: a call that passes through has this phase from the start |
 //!
 //! Most calls succeed with their first attempt and never need the state machine, so a call without a
@@ -70,6 +71,8 @@ pub(crate) enum Call {
     /// Response headers have arrived: the call belongs to their attempt. (A full replay buffer can commit a
     /// call before, while it is `Running`.)
     Responding(RespondingCall),
+    /// User code panicked while the response was polled, so the call can only be dropped.
+    Panicked(#[expect(dead_code, reason = "dropped with the body")] Box<RespondingCall>),
     /// The result is known.
     Ended,
 }
@@ -80,6 +83,7 @@ impl fmt::Debug for Call {
             Call::FirstAttempt(_) => "FirstAttempt",
             Call::Running(_) => "Running",
             Call::Responding(_) => "Responding",
+            Call::Panicked(_) => "Panicked",
             Call::Ended => "Ended",
         })
     }
@@ -101,7 +105,7 @@ impl Call {
                 call.response = ResponseState::new(number, ok_in_headers, max);
                 Call::Responding(RespondingCall::Running(call))
             }
-            Call::Responding(_) | Call::Ended => self,
+            Call::Responding(_) | Call::Panicked(_) | Call::Ended => self,
         }
     }
 
@@ -112,7 +116,7 @@ impl Call {
         }
         match self {
             Call::Running(call) => Some(call),
-            Call::FirstAttempt(_) | Call::Responding(_) | Call::Ended => None,
+            _ => None,
         }
     }
 }

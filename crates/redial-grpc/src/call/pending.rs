@@ -50,7 +50,7 @@ where
     pub(crate) fn enter_first_span(&self) -> Option<SpanGuard> {
         match &self.call {
             Call::Running(call) => Some(call.observer().enter_attempt_span(FIRST.attempt)),
-            Call::FirstAttempt(_) | Call::Responding(_) | Call::Ended => None,
+            _ => None,
         }
     }
 }
@@ -172,7 +172,10 @@ where
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::convert::Infallible;
-    use std::future::{Ready, ready};
+    use std::future::{Ready, poll_fn, ready};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use http::HeaderValue;
     use http_body_util::Full;
@@ -206,21 +209,29 @@ mod tests {
         }
     }
 
+    /// A policy of three attempts.
+    fn config() -> ServiceConfig {
+        ServiceConfig::parse(
+            r#"{ "methodConfig": [{ "name": [{}], "retryPolicy": {
+                "maxAttempts": 3, "initialBackoff": "0.1s", "maxBackoff": "1s",
+                "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }] }"#,
+        )
+        .unwrap()
+    }
+
+    fn request() -> Request<Full<Bytes>> {
+        Request::post("/a.B/C").body(Full::from("message")).unwrap()
+    }
+
     /// The headers of the result of a call with a policy of three attempts, of which each gets
     /// UNAVAILABLE. It is changed after its start.
     async fn call(
         change: impl FnOnce(&mut PendingCall<Unavailable, Full<Bytes>>),
     ) -> http::HeaderMap {
-        let config = ServiceConfig::parse(
-            r#"{ "methodConfig": [{ "name": [{}], "retryPolicy": {
-                "maxAttempts": 3, "initialBackoff": "0.1s", "maxBackoff": "1s",
-                "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }] }"#,
-        )
-        .unwrap();
-        let layer = RetryLayer::builder().config(config).build();
+        let layer = RetryLayer::builder().config(config()).build();
         let shared = layer.control().shared;
         let adapter = AdapterFn(|_replay| Full::default());
-        let mut request = Request::post("/a.B/C").body(Full::from("message")).unwrap();
+        let mut request = request();
         let options = CallOptions::default();
         let service = Arc::new(Mutex::new(Unavailable));
         let retries = Retries::All;
@@ -270,5 +281,40 @@ mod tests {
             assert_eq!(headers["grpc-status"], "13");
             assert_eq!(headers["grpc-message"], format!("{text} (a bug in redial-grpc)"));
         }
+    }
+
+    /// Polls a future until it is ready or panics; a panic is an error.
+    async fn catch<F: Future + Unpin>(mut future: F) -> Result<F::Output, F> {
+        let polled =
+            poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| Pin::new(&mut future).poll(cx))) {
+                Ok(polled) => polled.map(Ok),
+                Err(_) => Poll::Ready(Err(())),
+            });
+        polled.await.map_err(|()| future)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn panic_of_an_adapter_ends_every_later_poll() {
+        let layer = RetryLayer::builder().config(config()).build();
+        let shared = layer.control().shared;
+        let panics = Arc::new(AtomicBool::new(false));
+        let panics_now = panics.clone();
+        let adapter = AdapterFn(move |_replay| {
+            assert!(!panics_now.load(Relaxed), "the adapter panics");
+            Full::default()
+        });
+        let mut request = request();
+        let service = Arc::new(Mutex::new(Unavailable));
+        let (options, retries) = (CallOptions::default(), Retries::All);
+        let started = start::start(&shared, &mut request, retries, options, &service, &adapter);
+        let Ok((call, true)) = started else { panic!("the call does not start") };
+        panics.store(true, Relaxed);
+        let first = Some(Unavailable.call(request));
+        let future = Box::pin(ResponseFuture::started(call, first, adapter));
+        let Err(future) = catch(future).await else { panic!("the adapter did not panic") };
+        assert_ne!(shared.buffer_limit.used(), 0, "kept until it is dropped");
+        let Err(future) = catch(future).await else { panic!("a result after a panic") };
+        drop(future);
+        assert_eq!(shared.buffer_limit.used(), 0);
     }
 }

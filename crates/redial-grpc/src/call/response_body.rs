@@ -18,6 +18,10 @@ use crate::{BoxError, transport_error};
 
 /// The body of a response.
 ///
+/// # Panics
+/// If user code panics during a poll, for example a metrics recorder, the panic is passed on, and each
+/// further poll panics: the body can only be dropped.
+///
 /// # Cancel safety
 /// Dropping it before its end cancels the call; no outcome is counted. The stream is reset. If the
 /// server has stopped reading a request that is still being sent, hyper sends the reset only after
@@ -68,6 +72,19 @@ impl<B> ResponseBody<B> {
     }
 }
 
+/// Marks the call as panicked, unless it is forgotten. Its status may have been received and be lost. The
+/// call is kept, because its end is reported to user code, where a second panic during the unwinding would
+/// abort the process.
+struct PanicGuard<'a, B>(&'a mut ResponseBody<B>);
+
+impl<B> Drop for PanicGuard<'_, B> {
+    fn drop(&mut self) {
+        if let Call::Responding(call) = std::mem::replace(&mut self.0.call, Call::Ended) {
+            self.0.call = Call::Panicked(Box::new(call));
+        }
+    }
+}
+
 /// An empty body. tonic's interceptors return one when they end a call themselves.
 impl<B> Default for ResponseBody<B> {
     fn default() -> Self {
@@ -86,8 +103,12 @@ where
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
         let this = self.get_mut();
         if this.is_responding() {
-            return this.poll_responding(cx);
+            let guard = PanicGuard(this);
+            let polled = guard.0.poll_responding(cx);
+            std::mem::forget(guard);
+            return polled;
         }
+        assert!(!matches!(this.call, Call::Panicked(_)), "polled after a panic");
         match &mut this.body {
             Some(body) => Pin::new(body).poll_frame(cx).map_err(|error| with_code(error.into())),
             None => Poll::Ready(None),
@@ -96,7 +117,7 @@ where
 
     fn is_end_stream(&self) -> bool {
         // The body has not ended before its status is known.
-        !self.is_responding() && self.body.as_ref().is_none_or(Body::is_end_stream)
+        matches!(self.call, Call::Ended) && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

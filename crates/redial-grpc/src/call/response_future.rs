@@ -21,6 +21,10 @@ pin_project! {
     ///
     /// # Cancel safety
     /// Dropping it cancels every attempt (its stream is reset) and frees the buffered request.
+    ///
+    /// # Panics
+    /// If user code panics during a poll, for example an adapter or a metrics recorder, the panic is
+    /// passed on, and each further poll panics: the future can only be dropped.
     pub struct ResponseFuture<S, B, W>
     where
         S: Service<Request<B>>,
@@ -42,10 +46,30 @@ where
     PassThrough,
     /// A call with retry state.
     Call(PendingCall<S, B>),
+    /// A call in which user code panicked, so it can only be dropped. It is kept until then: its end is
+    /// reported to user code, where a second panic during the unwinding would abort the process.
+    Panicked(#[expect(dead_code, reason = "dropped with the future")] Box<PendingCall<S, B>>),
     /// The call failed before an attempt started.
     Failed(Box<CallFailure>),
     /// The result has been returned.
     Done,
+}
+
+/// Marks a call as panicked, unless it is forgotten. An attempt may have been taken from the state machine
+/// and not be started, so a call that is polled again could wait forever.
+struct PanicGuard<'a, S, B>(&'a mut Kind<S, B>)
+where
+    S: Service<Request<B>>;
+
+impl<S, B> Drop for PanicGuard<'_, S, B>
+where
+    S: Service<Request<B>>,
+{
+    fn drop(&mut self) {
+        if let Kind::Call(call) = std::mem::replace(self.0, Kind::Done) {
+            *self.0 = Kind::Panicked(Box::new(call));
+        }
+    }
 }
 
 impl<S, B, W> ResponseFuture<S, B, W>
@@ -90,7 +114,14 @@ where
                     Err(error) => pass_through_error(error.into(), this.adapter),
                 })
             }
-            Kind::Call(call) => call.poll(this.first, this.adapter, cx),
+            Kind::Call(_) => {
+                let guard = PanicGuard(this.kind);
+                let Kind::Call(call) = &mut *guard.0 else { return Poll::Pending };
+                let polled = call.poll(this.first, this.adapter, cx);
+                std::mem::forget(guard);
+                polled
+            }
+            Kind::Panicked(_) => panic!("polled after a panic"),
             Kind::Failed(_) => match std::mem::replace(this.kind, Kind::Done) {
                 Kind::Failed(failure) => Poll::Ready(failure.into_result(None, this.adapter)),
                 _ => Poll::Pending,

@@ -116,7 +116,7 @@ impl Call {
             Call::Running(call) => {
                 call.end().is_none() && matches!(call.command(), Some(Command::Start(_)))
             }
-            Call::Responding(_) | Call::Ended => false,
+            Call::Responding(_) | Call::Panicked(_) | Call::Ended => false,
         }
     }
 

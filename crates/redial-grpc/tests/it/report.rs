@@ -1,7 +1,11 @@
 //! Call reports: the status of a failed call has a `CallReport` as its source.
 
 use std::error::Error;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
 
+use http_body::Body as _;
 use redial_echo::echo_client::EchoClient;
 use redial_faults::grpc::{Answer, Close, Script, Server, StatusNumber};
 use redial_grpc::{
@@ -229,4 +233,23 @@ async fn report_and_call_log_name_the_backend_of_attempts() {
     assert!(report.to_string().contains("attempt 2 to backend-1: UNAVAILABLE"), "{report}");
     let text = call_log.take().to_string();
     assert!(text.contains(": UNAVAILABLE: busy (backend backend-2)"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn panic_of_a_redaction_ends_every_later_body_poll() {
+    let layer = layer(RETRY).redact_messages(|_| panic!("the redaction panics")).build();
+    let answer = Answer::headers().trailers(StatusNumber::UNAVAILABLE).text("x");
+    let harness = Harness::with_layer(layer, Server::new([answer]));
+    let mut service = harness.service();
+    let response = service.ready().await.unwrap().call(raw_request(b"x")).await.unwrap();
+    let mut body = Box::pin(response.into_body());
+    for _ in 0..2 {
+        let panicked =
+            poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| body.as_mut().poll_frame(cx))) {
+                Ok(polled) => polled.map(|_| false),
+                Err(_) => Poll::Ready(true),
+            });
+        assert!(panicked.await);
+        assert!(!body.is_end_stream(), "a client must not take it for a complete response");
+    }
 }
