@@ -37,7 +37,6 @@ use s3s_fs::FileSystem;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::Code;
 use tonic::transport::{Channel, Server as GrpcServer};
 use tower::{Layer as _, Service as _, ServiceExt as _};
 
@@ -65,6 +64,11 @@ const BUDGETS: [(Budgets, &str); 3] = [
     (Budgets::Own, "a budget for each client"),
     (Budgets::Shared, "one shared budget"),
 ];
+
+/// Two retries after at most a millisecond. The config has no `retryThrottling`, so that only the budget limits retries.
+const GRPC_CONFIG: &str = r#"{ "methodConfig": [{ "name": [{}],
+    "retryPolicy": { "maxAttempts": 3, "initialBackoff": "0.001s", "maxBackoff": "0.001s",
+                     "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"] } }] }"#;
 
 /// Two retries after a millisecond, limited by this budget.
 fn policy(budget: Option<&Arc<RetryBudget>>) -> Policy {
@@ -147,8 +151,7 @@ impl Services {
 
 /// The three clients of the process.
 struct Clients {
-    grpc: EchoClient<Channel>,
-    grpc_policy: Policy,
+    grpc: EchoClient<redial_grpc::RetryService<Channel>>,
     http: RetryService<HyperClient<HttpConnector, Empty<Bytes>>>,
     http_url: String,
     s3: aws_sdk_s3::Client,
@@ -166,6 +169,12 @@ impl Clients {
         let [grpc_url, http_url, s3_url] = [0, 1, 2].map(|it: usize| services.proxies[it].url());
 
         let channel = Channel::from_shared(grpc_url)?.connect().await?;
+        let layer = redial_grpc::RetryLayer::builder().config_json(GRPC_CONFIG)?;
+        let layer = match grpc {
+            Some(budget) => layer.retry_budget(budget),
+            None => layer,
+        };
+        let grpc = EchoClient::new(layer.build().layer(channel));
 
         let layer = RetryLayer::new(&policy(None));
         let layer = match http {
@@ -183,8 +192,7 @@ impl Clients {
             .endpoint_url(s3_url);
         let config = with_retries!(config, RetryInterceptor::new(policy(s3.as_ref()))?);
         Ok(Clients {
-            grpc: EchoClient::new(channel),
-            grpc_policy: policy(grpc.as_ref()),
+            grpc,
             http: layer.layer(client),
             http_url,
             s3: aws_sdk_s3::Client::from_conf(config.build()),
@@ -193,13 +201,7 @@ impl Clients {
 
     /// One call to each service; whether it succeeded.
     async fn call_each(&mut self) -> [bool; 3] {
-        // gRPC's own throttle cannot be shared with other clients, so the retries are around the stub.
-        let unary = || {
-            let mut client = self.grpc.clone();
-            async move { client.unary(EchoRequest::default()).await }
-        };
-        let is_transient = |status: &tonic::Status| status.code() == Code::Unavailable;
-        let grpc = self.grpc_policy.retry(unary).when(is_transient).await.is_ok();
+        let grpc = self.grpc.unary(EchoRequest::default()).await.is_ok();
 
         let request = Request::get(&self.http_url).body(Empty::new()).expect("a URL");
         let http = match self.http.ready().await {

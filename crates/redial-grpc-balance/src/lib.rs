@@ -74,9 +74,9 @@ pub use redial_grpc::{
     BackendId, BoxError, CallLog, CallOptions, CallReport, CallReports, ClientOptions, Code,
     ConfigFileError, ConfigWatch, Control, DeadlineAction, Event, HedgeAt, HedgeAtBuilder,
     HedgeDelay, Jitter, LOGGED_MESSAGE_MAX, LatencyEstimate, METHODS_MAX, MethodStatistics,
-    PolicyKind, Problem, Problems, ResponseBody, Retries, RetryLayer, RetryLayerBuilder,
-    ServiceConfig, SharedCallLog, Statistics, StopReason, USED_BACKENDS_MAX, Unreachable,
-    UsedBackends, WATCH_MIN,
+    PolicyKind, Problem, Problems, ResponseBody, Retries, RetryBudget, RetryLayer,
+    RetryLayerBuilder, ServiceConfig, SharedCallLog, Statistics, StopReason, USED_BACKENDS_MAX,
+    Unreachable, UsedBackends, WATCH_MIN,
 };
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 pub use redial_grpc::{Gauge, Metric};

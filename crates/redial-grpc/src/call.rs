@@ -133,9 +133,12 @@ impl CallContext {
         self.method.plan()
     }
 
-    /// The throttle of the server; none if retries are off (G12).
+    /// The throttle of the layer; none if retries are off (G12).
     fn throttle(&self) -> Throttle {
-        Throttle((self.method.retries() != Retries::Off).then(|| self.shared.server.clone()))
+        match self.method.retries() {
+            Retries::Off => Throttle::None,
+            Retries::Transparent | Retries::All => self.shared.throttle.clone(),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use redial::throttle::RetryBudget;
 use redial_core::HedgeAt;
 use redial_service_config::{
     AttemptTimeout, ClientOptions, DeadlineAction, Jitter, Problem, Problems, Retries,
@@ -100,6 +101,7 @@ pub struct RetryLayerBuilder {
     pub(crate) config: ServiceConfig,
     pub(crate) client: ClientOptions,
     pub(crate) server: Option<Box<str>>,
+    pub(crate) retry_budget: Option<Arc<RetryBudget>>,
     pub(crate) depth_control: bool,
     pub(crate) distinct_backends: bool,
     pub(crate) hedge_at: Option<HedgeAt>,
@@ -150,6 +152,35 @@ impl RetryLayerBuilder {
     /// name as `grpc.target`, so the URI of the target is a good choice.
     pub fn for_server(mut self, name: impl Into<Box<str>>) -> Self {
         self.server = Some(name.into());
+        self
+    }
+
+    /// Adds a retry budget, which the layer can share with HTTP clients, AWS clients and policies of
+    /// `redial` (decision B). None by default.
+    ///
+    /// A retry or hedge then needs a token of the budget and the consent of the config's
+    /// `retryThrottling`; if either refuses, the call ends with its last failure, for the reason
+    /// `throttled`. A token is refunded if its retry never starts. Each call that ends with OK credits
+    /// both. Transparent retries take no token (decision G29), and with retries off a call neither asks
+    /// nor credits the budget (decision G12).
+    ///
+    /// [`Control::tokens`] and [`Control::refill_tokens`] are about `retryThrottling`; the budget has
+    /// [`RetryBudget::tokens_at`] and [`RetryBudget::refill`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use redial::{Policy, ms};
+    /// use redial_grpc::{RetryBudget, RetryLayer};
+    ///
+    /// // 10 retries at once, then one for every ten calls that succeed.
+    /// let budget = Arc::new(RetryBudget::new(10.0, 0.1));
+    /// let layer = RetryLayer::builder().retry_budget(budget.clone()).build();
+    /// let http_policy = Policy::exponential(ms(100)).build().with_budget(budget);
+    /// # drop((layer, http_policy));
+    /// ```
+    pub fn retry_budget(mut self, budget: Arc<RetryBudget>) -> Self {
+        self.retry_budget = Some(budget);
         self
     }
 

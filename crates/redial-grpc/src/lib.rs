@@ -46,6 +46,7 @@
 //! | statistics, metrics, spans | [`Control::statistics`], features `metrics`, `opentelemetry`, `tracing` | below, [guide][metrics] |
 //! | streaming requests and their replay buffer | [`Replay`] | [guide][streams] |
 //! | load balancing: retries and hedges use another backend | crate `redial-grpc-balance`, [`UsedBackends`] | [guide][backends] |
+//! | one retry budget for gRPC, HTTP and AWS clients | [`RetryBudget`], [`RetryLayerBuilder::retry_budget`] | [guide][budgets] |
 //! | servers: previous attempts, pushback, held headers, deadlines, retry depth | crate `redial-grpc-server` | [guide][servers] |
 //! | other versions of tonic, other clients | [`RetryLayer::adapter`], [`ClientAdapter`] | |
 //!
@@ -72,6 +73,7 @@
 //! [metrics]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#metrics
 //! [backends]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#load-balancing
 //! [streams]: https://github.com/redial-rs/redial/blob/main/docs/grpc/reference.md#request-buffering-and-replay
+//! [budgets]: https://github.com/redial-rs/redial/blob/main/docs/grpc/policies.md#retry-budgets
 //! [servers]: https://github.com/redial-rs/redial/blob/main/docs/grpc/servers.md
 //!
 //! # Observability
@@ -113,9 +115,9 @@ mod config_watch;
 mod control;
 mod headers;
 #[cfg(feature = "tonic")]
+#[doc(hidden)]
 pub mod inbound_attempt;
 mod layer;
-#[doc(hidden)]
 #[cfg(all(test, loom))]
 mod loom_models;
 mod message_size;
@@ -141,13 +143,14 @@ pub use client_adapter::{AdapterFn, ClientAdapter, LocalStatus, Tonic};
 pub use config_file::ConfigFileError;
 pub use config_watch::{ConfigWatch, WATCH_MIN};
 pub use control::Control;
-pub use layer::{RetryLayer, RetryLayerBuilder};
-pub use methods::METHODS_MAX;
 #[cfg(feature = "tonic")]
 pub use inbound_attempt::InboundAttempt;
+pub use layer::{RetryLayer, RetryLayerBuilder};
+pub use methods::METHODS_MAX;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 pub use observe::{Gauge, Metric};
 pub use options::{CallOptions, SharedCallLog};
+pub use redial::throttle::RetryBudget;
 pub use redial::{BoxError, CallLog, Event, StopReason};
 pub use redial_core::{HedgeAt, HedgeAtBuilder, HedgeDelay, LatencyEstimate};
 pub use redial_service_config::{

@@ -13,7 +13,7 @@ use crate::methods::{Counters, Method, Methods};
 use crate::observe::ObserverFactory;
 use crate::report::{CallReports, MessageFilter};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, Mutex, Ordering, lock};
-use crate::throttle::Server;
+use crate::throttle::{Server, Throttle};
 
 /// State shared by a layer, its clones and its services.
 pub(crate) struct Shared {
@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) buffer_limit: Arc<BufferLimit>,
     pub(crate) server: Arc<Server>,
+    /// The throttle of calls: that of the server, with the layer's retry budget if it has one.
+    pub(crate) throttle: Throttle,
     pub(crate) clock: Clock,
     pub(crate) observers: ObserverFactory,
     /// The current retry setting. It publishes no other data, so accesses are relaxed.
@@ -84,6 +86,7 @@ impl Shared {
             depth_control,
             distinct_backends,
             hedge_at,
+            retry_budget,
             ..
         } = builder;
         let RetryLayerBuilder { metrics_options, reports, message_filter, .. } = builder;
@@ -100,6 +103,7 @@ impl Shared {
             methods: ArcSwap::from_pointee(methods),
             counters,
             buffer_limit: Arc::new(BufferLimit::new(client.retry_buffer_size_in_bytes)),
+            throttle: Throttle::new(server.clone(), retry_budget),
             server,
             clock: Clock::new(),
             observers,

@@ -52,7 +52,7 @@ impl FirstAttemptCall {
     /// The final status is OK.
     pub(super) fn succeeded(&self) {
         if self.context.method.retries() != Retries::Off {
-            self.first.succeeded(&self.context.shared.server.tokens);
+            self.first.succeeded(&self.context.shared.throttle);
         }
     }
 

@@ -12,8 +12,8 @@ use redial_core::{
 use redial_service_config::Code;
 
 use super::CallContext;
-use super::committed::ResponseState;
 use super::recorder::{CallRecorder, Recording};
+use super::responding::ResponseState;
 use super::timer::Timer;
 use crate::backends::UsedBackends;
 use crate::clock::Clock;
@@ -92,7 +92,7 @@ impl RunningCall {
     ) {
         recording.observer.set_cancel_code(code);
         let recorder = CallRecorder::new(&context.method, recording);
-        let mut env = CallEnvironment::new(Throttle(None), recorder);
+        let mut env = CallEnvironment::new(Throttle::None, recorder);
         let now = context.shared.clock.now();
         Call::cancelled_before_start(context.method.clone(), params, now, &mut env);
     }

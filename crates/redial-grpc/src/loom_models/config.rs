@@ -27,7 +27,7 @@ fn throttle_concurrent_reconfigurations_are_sequential() {
     model(|| {
         let server = Arc::new(Server::default());
         server.configure(throttling(10));
-        let call = Throttle(Some(server.clone()));
+        let call = Throttle::Server(server.clone());
         (0..5).for_each(|_| call.failed());
         let other = {
             let server = server.clone();
@@ -48,7 +48,7 @@ fn throttle_failure_during_config_swap_is_counted_once() {
     model(|| {
         let server = Arc::new(Server::default());
         server.configure(throttling(10));
-        let call = Throttle(Some(server.clone()));
+        let call = Throttle::Server(server.clone());
         let other = {
             let server = server.clone();
             thread::spawn(move || server.configure(throttling(100)))

@@ -39,6 +39,7 @@ mod pushback;
 mod replay;
 mod report;
 mod retry;
+mod retry_budget;
 mod retry_stream;
 mod statistics;
 mod status;
