@@ -56,7 +56,7 @@ where
 }
 
 /// Marks a call as panicked, unless it is forgotten. An attempt may have been taken from the state machine
-/// and not be started, so a call that is polled again could wait for ever.
+/// and not be started, so a call that is polled again could wait forever.
 struct PanicGuard<'a, S, B>(&'a mut Kind<S, B>)
 where
     S: Service<Request<B>>;

@@ -236,7 +236,7 @@ async fn report_and_call_log_name_the_backend_of_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_of_a_redaction_ends_every_later_poll_of_a_body() {
+async fn panic_of_a_redaction_ends_every_later_body_poll() {
     let layer = layer(RETRY).redact_messages(|_| panic!("the redaction panics")).build();
     let answer = Answer::headers().trailers(StatusNumber::UNAVAILABLE).text("x");
     let harness = Harness::with_layer(layer, Server::new([answer]));

@@ -126,8 +126,8 @@ async fn retry_budget_refunds_a_retry_that_never_starts() {
 #[tokio::test(start_paused = true)]
 async fn retry_budget_charges_and_refuses_hedges() {
     let budget = Arc::new(RetryBudget::new(1.0, 0.1));
-    let script = Script::new().attempts([Answer::echo().after(ms(100)), Answer::hang()]);
-    let mut harness = harness(HEDGE, &budget, script);
+    let slow = Answer::headers().after(ms(100)).message("").trailers(StatusNumber::OK);
+    let mut harness = harness(HEDGE, &budget, vec![slow, Answer::hang()]);
     let outcome = harness.call().await;
     assert_eq!((outcome.code(), outcome.starts()), (Code::Ok, vec![0, 20]));
     assert_eq!(tokens(&budget), 0.1, "one hedge, and the credit of the success");
