@@ -277,6 +277,11 @@ impl<'p> Engine<'p> {
         self.call.wake_once(now, &mut self.env);
     }
 
+    /// Reports that another library ended an attempt at its attempt timeout.
+    pub(crate) fn attempt_timed_out(&mut self, slot: usize, now: Ns) {
+        self.call.attempt_timed_out(slot, now, &mut self.env);
+    }
+
     /// Asks the strategy. `poll_pending_answer` polls an answer that is not ready.
     pub(crate) fn ask_strategy(&mut self, failure: Failure, now: Ns) {
         let counters = *self.call.counters();
