@@ -389,7 +389,7 @@ impl<'p> Engine<'p> {
             stop_reason,
             tokens: if throttled { self.env.throttle().tokens(now) } else { None },
             error: error.map(|error| error.to_string().into()),
-            history: history.map_or_else(Vec::new, |history| history.attempts),
+            history: history.map_or_else(Vec::new, History::into_records),
         };
         crate::trace::call_gave_up(&report, error);
         Box::new(Details { report, strategy: self.strategy_error.take().map(Arc::from) })
