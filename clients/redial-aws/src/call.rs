@@ -75,6 +75,7 @@ impl Call {
         directive: Directive,
     ) -> Next {
         let now = Tokio.now();
+        // The SDK has the smaller of its own timeout and the policy's, and the policy decides about both.
         if self.settings.has_attempt_timeout() && failure::is_timeout(context) {
             self.call().timed_out(now)
         } else {

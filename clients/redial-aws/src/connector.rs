@@ -1,6 +1,8 @@
 //! Retries below signing: an HTTP client of the SDK around another one.
 
 use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use aws_runtime::retries::classifiers::{THROTTLING_ERRORS, TRANSIENT_ERRORS};
 use aws_smithy_runtime_api::box_error::BoxError;
@@ -14,10 +16,12 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::{
     RuntimeComponents, RuntimeComponentsBuilder,
 };
+use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::config_bag::ConfigBag;
 use redial::classify::ClassifyRule;
 use redial::parts::{Operation, OwnedPolicy};
-use redial::{Attempt, Directive, Failure, Last, Policy};
+use redial::rules::ChargeAt;
+use redial::{Attempt, Directive, Failure, Last, Policy, Report, StopReason};
 
 use crate::sdk_error::{connector_failure, hint, is_retryable_status};
 
@@ -68,7 +72,11 @@ const ERROR_TYPE: &str = "x-amzn-errortype";
 /// - **Attempts have one signature,** which is valid for some minutes: keep the policy's deadline below.
 /// - **The SDK's `operation_attempt_timeout` is for all attempts together,** since the SDK sees one. Connect
 ///   and read timeouts are for each attempt.
-/// - **The connection of a response that is retried is closed** if its body has not arrived yet.
+/// - **A response that is retried is dropped before the delay.** Its connection is used again if its body has
+///   arrived, and closed otherwise. A policy that withdraws tokens after the backoff keeps it for longer,
+///   because the throttle may still refuse the retry.
+/// - **The deadline may end a later attempt.** Then the error is a timeout that names the status of the
+///   response before, which is not returned.
 #[derive(Clone)]
 pub struct RetryHttpClient {
     client: SharedHttpClient,
@@ -130,22 +138,27 @@ struct RetryConnector {
 impl HttpConnector for RetryConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let operation = SignedRequest { connector: self.connector.clone(), request: Some(request) };
-        let call = self.policy.retry(operation).classify(Classify);
+        // After the backoff, the throttle may refuse the retry, and the response is returned.
+        let releases = self.policy.rules().charge_at != ChargeAt::AfterBackoff;
+        let call = self.policy.retry(operation).classify(Classify { releases });
         HttpConnectorFuture::new(async move {
             let error = match call.await {
-                Ok(response) => return Ok(response),
+                Ok(answer) => return answer.into_response(None),
                 Err(error) => error,
             };
             match error.into_parts() {
-                (Some(Last::Value(response)), _) => Ok(response),
+                (Some(Last::Value(answer)), report) => answer.into_response(Some(&report)),
                 (Some(Last::Error(error)), _) => Err(error),
-                (None, report) => {
-                    let text = format!("no response: {}", report.stop_reason);
-                    Err(ConnectorError::timeout(text.into()))
-                }
+                (None, report) => Err(no_response(None, report.stop_reason)),
             }
         })
     }
+}
+
+/// The error of a call that was cut off, with the status of the response before.
+fn no_response(status: Option<StatusCode>, stop_reason: StopReason) -> ConnectorError {
+    let after = status.map_or_else(String::new, |status| format!(" after {}", status.as_u16()));
+    ConnectorError::timeout(format!("no response{after}: {stop_reason}").into())
 }
 
 /// Sends the same signed request in each attempt.
@@ -156,13 +169,13 @@ struct SignedRequest {
 }
 
 impl Operation for SignedRequest {
-    type Answer = HttpConnectorFuture;
+    type Answer = SentRequest;
     const READS_ATTEMPT: bool = false;
 
-    fn start(&mut self, _attempt: Attempt) -> HttpConnectorFuture {
+    fn start(&mut self, attempt: Attempt) -> SentRequest {
         let request = self.request.take().expect("an attempt of a request that is not replayable");
         self.request = request.try_clone();
-        self.connector.call(request)
+        SentRequest { attempt: attempt.number(), response: self.connector.call(request) }
     }
 
     fn is_replayable(&self) -> bool {
@@ -170,19 +183,88 @@ impl Operation for SignedRequest {
     }
 }
 
-/// Classifies what is known below the deserializer.
-struct Classify;
+/// A running attempt.
+struct SentRequest {
+    attempt: u32,
+    response: HttpConnectorFuture,
+}
 
-impl ClassifyRule<HttpResponse, ConnectorError> for Classify {
-    fn classify(&mut self, result: &Result<HttpResponse, ConnectorError>) -> Option<Directive> {
-        let failure = match result {
-            Ok(response) => response_failure(response).map(|failure| failure.hint(hint(response))),
+impl Future for SentRequest {
+    type Output = Result<Answered, ConnectorError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let response = ready!(Pin::new(&mut self.response).poll(cx));
+        let answered =
+            |response| Answered { attempt: self.attempt, kept: Kept::Response(response) };
+        Poll::Ready(response.map(answered))
+    }
+}
+
+/// A response, and the number of the attempt that returned it.
+struct Answered {
+    attempt: u32,
+    kept: Kept,
+}
+
+/// What is kept of a response.
+enum Kept {
+    Response(HttpResponse),
+    /// The request is sent again: its body no longer holds the connection.
+    Status(StatusCode),
+}
+
+impl Answered {
+    fn status(&self) -> StatusCode {
+        match &self.kept {
+            Kept::Response(response) => response.status(),
+            Kept::Status(status) => *status,
+        }
+    }
+
+    /// The response, unless a later attempt was cut off; `report` is that of a call that failed.
+    fn into_response(self, report: Option<&Report>) -> Result<HttpResponse, ConnectorError> {
+        let (status, attempt) = (self.status(), self.attempt);
+        let stop_reason = report.map_or(StopReason::Succeeded, |report| report.stop_reason);
+        match self.kept {
+            Kept::Response(response) if report.is_none_or(|report| report.attempts == attempt) => {
+                Ok(response)
+            }
+            Kept::Response(_) | Kept::Status(_) => Err(no_response(Some(status), stop_reason)),
+        }
+    }
+}
+
+/// Classifies what is known below the deserializer.
+struct Classify {
+    /// Whether a response that is retried is dropped before the backoff.
+    releases: bool,
+}
+
+impl ClassifyRule<Answered, ConnectorError> for Classify {
+    const RELEASES: bool = true;
+
+    fn classify(&mut self, result: &Result<Answered, ConnectorError>) -> Option<Directive> {
+        let response = result.as_ref().map(|answer| &answer.kept);
+        let failure = match response {
+            Ok(Kept::Response(response)) => {
+                response_failure(response).map(|failure| failure.hint(hint(response)))
+            }
+            // Only a response that was classified is released.
+            Ok(Kept::Status(_)) => None,
             Err(error) => connector_failure(error),
         };
         // A response with an error is returned, and adds or refunds no tokens.
-        let is_output = matches!(result, Ok(response) if response.status().is_success());
+        let is_output = matches!(result, Ok(answer) if answer.status().is_success());
         let other = if is_output { Directive::Succeed } else { Directive::Fail };
         Some(failure.map_or(other, Directive::Retry))
+    }
+
+    fn release(&mut self, result: &mut Result<Answered, ConnectorError>) {
+        if let Ok(answer) = result
+            && self.releases
+        {
+            answer.kept = Kept::Status(answer.status());
+        }
     }
 }
 

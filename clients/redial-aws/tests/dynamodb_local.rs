@@ -8,6 +8,7 @@ mod clients;
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
@@ -96,10 +97,36 @@ fn text(value: &str) -> AttributeValue {
 static POLL: Policy =
     Policy::constant(ms(50)).unlimited().deadline(s(60)).throttle(Throttle::none()).build();
 
-/// A waiter on a real operation: the table becomes active, through faults.
+/// A waiter on a real operation: it starts before the table exists, and sees it become active.
 async fn table_becomes_active(proxy: &Handle) {
     let client = client(proxy, &quick(4));
-    proxy.requests([Fault::status(500), throttled()]);
+    let polls_without = AtomicU32::new(0);
+    let describe = || client.describe_table().table_name("orders").send();
+    let active = wait(&POLL, describe, |result| match result {
+        Ok(output) => match output.table().and_then(|table| table.table_status()) {
+            Some(TableStatus::Active) => Wait::Done,
+            _ => Wait::NotYet,
+        },
+        Err(error) if is_not_found(error) => {
+            polls_without.fetch_add(1, Relaxed);
+            Wait::NotYet
+        }
+        Err(_) => Wait::Other,
+    });
+    let create = async {
+        while polls_without.load(Relaxed) == 0 {
+            tokio::time::sleep(ms(5)).await;
+        }
+        proxy.requests([Fault::status(500), throttled(), Fault::reset()]);
+        create_table(&client).await;
+    };
+    let (waited, ()) = tokio::join!(active.with_report(), create);
+    let (_, report) = waited.unwrap();
+    assert!(report.attempts > polls_without.load(Relaxed), "{report:?}");
+    assert_eq!(report.stop_reason, StopReason::Succeeded);
+}
+
+async fn create_table(client: &Client) {
     let attribute = AttributeDefinition::builder()
         .attribute_name("id")
         .attribute_type(ScalarAttributeType::S)
@@ -112,17 +139,6 @@ async fn table_becomes_active(proxy: &Handle) {
         .key_schema(key.unwrap())
         .billing_mode(BillingMode::PayPerRequest);
     create.send().await.unwrap();
-    proxy.requests([Fault::reset()]);
-    let describe = || client.describe_table().table_name("orders").send();
-    let active = wait(&POLL, describe, |result| match result {
-        Ok(output) => match output.table().and_then(|table| table.table_status()) {
-            Some(TableStatus::Active) => Wait::Done,
-            _ => Wait::NotYet,
-        },
-        Err(error) if is_not_found(error) => Wait::NotYet,
-        Err(_) => Wait::Other,
-    });
-    active.await.unwrap();
 }
 
 /// Put, get and query, each through every kind of fault.

@@ -6,10 +6,10 @@
 //!
 //! - **Start**: [`Call::begin`], or [`Call::cancelled_before_start`].
 //! - **Inputs** take the current time and change the state: [`Call::outcome`], [`Call::committed`],
-//!   [`Call::not_replayable`], [`Call::wake_once`], [`Call::answered`], [`Call::granted`],
-//!   [`Call::cancel`]. An input that arrives after the call has ended, or that the call no longer
-//!   waits for, is ignored; a late grant is refunded. [`Call::superseded`] tells a driver whose
-//!   attempts run over a network that a timer takes the place of an outcome.
+//!   [`Call::not_replayable`], [`Call::wake_once`], [`Call::attempt_timed_out`], [`Call::answered`],
+//!   [`Call::granted`], [`Call::cancel`]. An input that arrives after the call has ended, or that the
+//!   call no longer waits for, is ignored; a late grant is refunded. [`Call::superseded`] tells a
+//!   driver whose attempts run over a network that a timer takes the place of an outcome.
 //! - **Outputs**: [`Call::command`] returns the next action for the driver, [`Call::wake_at`] the
 //!   time at which to call [`Call::wake_once`].
 //! - **Queries** (`is_*`, [`Call::end`], [`Call::started`], ...) change nothing.

@@ -276,6 +276,11 @@ impl<'p> Engine<'p> {
         self.call.wake_once(now, &mut self.env);
     }
 
+    /// Reports that another library ended an attempt at its attempt timeout.
+    pub(crate) fn attempt_timed_out(&mut self, slot: usize, now: Ns) {
+        self.call.attempt_timed_out(slot, now, &mut self.env);
+    }
+
     /// Asks the strategy. `poll_pending_answer` polls an answer that is not ready.
     pub(crate) fn ask_strategy(&mut self, failure: Failure, now: Ns) {
         let counters = *self.call.counters();
@@ -387,7 +392,7 @@ impl<'p> Engine<'p> {
             stop_reason,
             tokens: if throttled { self.env.throttle().tokens(now) } else { None },
             error: error.map(|error| error.to_string().into()),
-            history: history.map_or_else(Vec::new, |history| history.attempts),
+            history: history.map_or_else(Vec::new, History::into_records),
         };
         crate::trace::call_gave_up(&report, error);
         Box::new(Details { report, strategy: self.strategy_error.take().map(Arc::from) })

@@ -45,7 +45,10 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use redial_core::throttle::Bucket;
-use redial_core::{Command, Directive, Event, Failure, NEVER, Ns, StopReason, duration};
+use redial_core::{
+    CallStep, Command, Cost, Directive, Event, Failure, Ns, RunCommands, StopReason, duration,
+    run_commands,
+};
 
 use crate::driver::CallTraits;
 use crate::engine::Engine;
@@ -116,7 +119,7 @@ impl ExternalCallBuilder {
         self
     }
 
-    /// Records the attempts for [`Report::history`].
+    /// Records the attempts for [`Report::history`], up to [`Report::HISTORY_MAX`].
     pub fn history(mut self) -> Self {
         self.options().history = true;
         self
@@ -133,7 +136,7 @@ impl ExternalCallBuilder {
         let options = options.map_or_else(Options::default, |options| *options);
         let mut engine = Engine::begin(PolicyRef::Shared(policy), handle, options, now);
         // Its first attempt; none if the deadline has passed and the policy then starts none.
-        let _ = engine.command();
+        Commands { engine: &mut engine, now, starts: true }.run();
         if not_replayable {
             engine.commit_to_running();
         }
@@ -197,22 +200,20 @@ impl ExternalCall {
         self.next(now)
     }
 
-    /// Reports that the running attempt exceeded the attempt timeout of the policy, which decides whether it
-    /// is retried ([`AttemptTimeoutAction`](crate::rules::AttemptTimeoutAction)). Use
-    /// [`ended`](ExternalCall::ended) for timeouts that the other library has chosen.
+    /// Reports that the other library ended the running attempt at its attempt timeout, and that the policy
+    /// decides whether it is retried ([`AttemptTimeoutAction`](crate::rules::AttemptTimeoutAction)): only
+    /// with permission, for example by `retry_timeouts`, since the attempt may have run. The timeout may be
+    /// shorter than the policy's, and a policy without one decides in the same way. A timeout that the other
+    /// library's own classification calls retryable is a failure like any other: use
+    /// [`ended`](ExternalCall::ended) with [`Failure::timeout`].
     pub fn timed_out(&mut self, now: Ns) -> Next {
         self.start_machine();
-        let Phase::Machine(engine) = &mut self.phase else { return self.next(now) };
-        let Some((_, slot)) = engine.call.running_after(0) else { return self.next(now) };
-        match engine.call.times_out_at(slot) {
-            NEVER => self.ended(Directive::Retry(Failure::timeout()), now),
-            at => {
-                engine.wake(now.max(at));
-                // The other library has already dropped the attempt.
-                if let Some(Command::Cancel(_)) = engine.command() {}
-                self.next(now)
-            }
+        if let Phase::Machine(engine) = &mut self.phase
+            && let Some((_, slot)) = engine.call.running_after(0)
+        {
+            engine.attempt_timed_out(slot, now);
         }
+        self.next(now)
     }
 
     /// Reports that the other library is about to start the next attempt, after the delay of
@@ -226,7 +227,7 @@ impl ExternalCall {
         }
         match (self.next(now), &mut self.phase) {
             (Next::Wait(Duration::ZERO), Phase::Machine(engine)) => {
-                let _ = engine.command();
+                Commands { engine, now, starts: true }.run();
                 self.next(now)
             }
             (next, _) => next,
@@ -313,25 +314,60 @@ impl ExternalCall {
             Phase::First { .. } => return Next::Start(1),
             Phase::Ended { stop_reason, .. } => return Next::End(*stop_reason),
         };
+        Commands { engine, now, starts: false }.run();
         for _ in 0..QUESTIONS_MAX {
             if !engine.call.awaits_strategy() && !engine.call.awaits_grant() {
                 break;
-            }
-            match engine.command() {
-                Some(Command::Ask(failure)) => engine.ask_strategy(failure, now),
-                Some(Command::Await(cost)) => engine.await_grant(cost),
-                _ => {}
             }
             let mut context = Context::from_waker(Waker::noop());
             if engine.poll_pending_answer(&mut context, || now).is_pending() {
                 engine.refuse_pending_answer(now);
             }
+            Commands { engine, now, starts: false }.run();
         }
         match (engine.call.end(), engine.call.retry_at()) {
             (Some(end), _) => Next::End(end.stop_reason),
             (None, Some(at)) => Next::Wait(duration(at.saturating_sub(now))),
             (None, None) => Next::Start(engine.call.counters().attempts),
         }
+    }
+}
+
+/// Carries out the commands of a call whose attempts the other library owns.
+struct Commands<'a> {
+    engine: &'a mut Engine<'static>,
+    now: Ns,
+    /// Whether the other library starts the next attempt now.
+    starts: bool,
+}
+
+impl Commands<'_> {
+    fn run(&mut self) {
+        while let Some(step) = run_commands(self) {
+            match step {
+                // The other library has reported that the attempt ended, or ends it at the deadline.
+                CallStep::Cancel(_) => {}
+                // It runs, or the call has ended.
+                CallStep::Start(_) | CallStep::End(_) => return,
+            }
+        }
+    }
+}
+
+impl RunCommands for Commands<'_> {
+    fn command(&mut self) -> Option<Command> {
+        if !self.starts && self.engine.call.retry_at().is_some() {
+            return None;
+        }
+        self.engine.command()
+    }
+
+    fn ask(&mut self, failure: Failure) {
+        self.engine.ask_strategy(failure, self.now);
+    }
+
+    fn await_grant(&mut self, cost: Cost) {
+        self.engine.await_grant(cost);
     }
 }
 

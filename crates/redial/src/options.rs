@@ -250,7 +250,8 @@ macro_rules! call_options {
             self
         }
 
-        /// Keeps the times and the outcome of each attempt for the report.
+        /// Keeps the times and the outcome of each attempt for the report: of the first and of the latest ones
+        /// if there are more than [`Report::HISTORY_MAX`](crate::Report::HISTORY_MAX).
         ///
         /// ```
         /// use redial::report::AttemptEnd;
@@ -286,7 +287,9 @@ macro_rules! call_options {
 /// The option of a call that borrows its call log.
 macro_rules! call_log_option {
     ($p:lifetime) => {
-        /// Records every event in `call_log`, including the cancellation if the call is dropped.
+        /// Records every event in `call_log`, including the cancellation if the call is dropped. A log has no
+        /// limit, because only a complete one can be replayed: for a call that may go on for days, use
+        /// [`on_event`](Self::on_event) or `history`.
         pub fn call_log(mut self, call_log: &$p mut crate::call_log::CallLog) -> Self {
             self.options().call_log = Some(call_log);
             self

@@ -39,6 +39,7 @@ assert_eq!(json[\"history\"][1][\"error\"], \"busy\");
 /// | `elapsed_ms` | milliseconds |
 /// | `stop_reason` | [`StopReason::name`] |
 /// | `history` | only where it was recorded: `attempt`, `started_ms`, `ended_ms`, `end` (`succeeded`, `fatal`, `failed`, `timed-out`, `cancelled`, `running`), `failure` (as in a [`CallLog`](crate::CallLog)) and `error` |
+/// | `history_left_out` | only where attempts were left out: [`Report::history_left_out`] |
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
@@ -65,7 +66,8 @@ pub struct Report {
     /// The text of the last error, if the call failed and
     /// [`Retry::record_errors`](crate::Retry::record_errors) was set.
     pub error: Option<Box<str>>,
-    /// The attempts, if [`Retry::history`](crate::Retry::history) was set.
+    /// The attempts in the order of starts, if [`Retry::history`](crate::Retry::history) was set. Of a call
+    /// with more than [`Report::HISTORY_MAX`] it has the first half of that number, and the latest attempts.
     pub history: Vec<AttemptRecord>,
 }
 
@@ -126,6 +128,29 @@ impl fmt::Display for AttemptEnd {
 }
 
 impl Report {
+    /// The most attempts in [`history`](Report::history), so that a call that goes on for days does not grow.
+    pub const HISTORY_MAX: usize = 256;
+
+    /// How many attempts the history leaves out, between the first and the latest ones.
+    ///
+    /// ```
+    /// use redial::{Policy, Report, Throttle};
+    ///
+    /// static AGAIN: Policy = Policy::immediate().attempts(300).throttle(Throttle::none()).build();
+    ///
+    /// let error = AGAIN.retry(|| Err::<(), _>("busy")).when(|_| true).history().call().unwrap_err();
+    /// let report = error.report();
+    /// assert_eq!((report.history.len(), report.history_left_out()), (Report::HISTORY_MAX, 44));
+    /// let around: Vec<_> = report.history[127..129].iter().map(|record| record.attempt).collect();
+    /// assert_eq!(around, [128, 173]);
+    /// ```
+    #[must_use]
+    pub fn history_left_out(&self) -> usize {
+        self.history
+            .last()
+            .map_or(0, |last| (last.attempt as usize).saturating_sub(self.history.len()))
+    }
+
     /// The report of a call that ended before its first attempt, for example because the service was not
     /// ready and never will be.
     ///
@@ -178,15 +203,37 @@ impl fmt::Display for Report {
     }
 }
 
+/// How many of the first attempts a history keeps.
+const HISTORY_FIRST: usize = Report::HISTORY_MAX / 2;
+
 /// Collects the attempts of a call from its events.
 pub(crate) struct History {
     start: Ns,
-    pub(crate) attempts: Vec<AttemptRecord>,
+    /// The first attempts, and then the latest ones, each at the index of its number: a new one takes the
+    /// place of the oldest.
+    records: Vec<AttemptRecord>,
+}
+
+/// Where the record of an attempt is. Attempts are numbered in the order of their starts.
+const fn index(attempt: u32) -> usize {
+    let index = (attempt as usize).saturating_sub(1);
+    if index < Report::HISTORY_MAX {
+        return index;
+    }
+    HISTORY_FIRST + (index - HISTORY_FIRST) % (Report::HISTORY_MAX - HISTORY_FIRST)
 }
 
 impl History {
     pub(crate) const fn new(start: Ns) -> Self {
-        History { start, attempts: Vec::new() }
+        History { start, records: Vec::new() }
+    }
+
+    /// The records in the order of starts.
+    pub(crate) fn into_records(mut self) -> Vec<AttemptRecord> {
+        if self.records.len() == Report::HISTORY_MAX {
+            self.records[HISTORY_FIRST..].sort_unstable_by_key(|record| record.attempt);
+        }
+        self.records
     }
 
     /// Records an event; `error` is the text of the last error.
@@ -197,7 +244,10 @@ impl History {
                 let end = AttemptEnd::Running;
                 let error = None;
                 let record = AttemptRecord { attempt, started: since, ended: since, end, error };
-                self.attempts.push(record);
+                match self.records.get_mut(index(attempt)) {
+                    Some(oldest) => *oldest = record,
+                    None => self.records.push(record),
+                }
                 return;
             }
             Event::AttemptOutcome { attempt, classification } => match classification.directive {
@@ -209,9 +259,11 @@ impl History {
             Event::AttemptCancelled { attempt } => (attempt, AttemptEnd::Cancelled),
             _ => return,
         };
-        // Attempts are numbered in the order of their starts.
-        let record = self.attempts.get_mut((attempt as usize).wrapping_sub(1));
-        if let Some(record) = record.filter(|record| record.end == AttemptEnd::Running) {
+        let record = self.records.get_mut(index(attempt));
+        if let Some(record) = record
+            && record.attempt == attempt
+            && record.end == AttemptEnd::Running
+        {
             (record.ended, record.end) = (since, end);
             if let Event::AttemptOutcome { .. } = event {
                 record.error = error.map(Box::from);
@@ -256,6 +308,23 @@ mod tests {
         for (end, text) in ends {
             assert_eq!(end.to_string(), text);
         }
+    }
+
+    #[test]
+    fn report_history_ignores_the_end_of_an_attempt_left_out() {
+        let mut history = History::new(0);
+        let last = u32::try_from(Report::HISTORY_MAX).unwrap() + 128;
+        for attempt in 1..=last {
+            history.record(0, &Event::AttemptStarted { attempt, number: attempt }, None);
+        }
+        // Hedges that still ran: 129 was left out for 257, and the latest one was not.
+        for attempt in [0, 1, 129, last] {
+            history.record(5, &Event::AttemptCancelled { attempt }, None);
+        }
+        let records = history.into_records();
+        let ended = records.iter().filter(|record| record.end == AttemptEnd::Cancelled);
+        assert!(ended.map(|record| record.attempt).eq([1, last]));
+        assert_eq!((records.len(), records.last().unwrap().attempt), (Report::HISTORY_MAX, last));
     }
 
     #[test]

@@ -145,8 +145,44 @@ fn external_call_timeout_follows_the_policy() {
     let mut again = call(retry);
     assert_eq!(again.timed_out(ns(50)), Next::Wait(ms(20)));
     assert_eq!(again.start_next(ns(70)), Next::Start(2));
-    let none = Rules { attempt_timeout: None, ..retry };
-    assert_eq!(call(none).timed_out(ns(50)), Next::Wait(ms(20)), "not the policy's timeout");
+    assert_eq!(again.timed_out(ns(120)), Next::Wait(ms(20)));
+}
+
+#[test]
+fn external_call_timeout_before_the_policys_is_judged_now() {
+    let timed_out = |policy: Policy| {
+        let mut call = ExternalCall::new(Arc::new(policy)).history().start(0);
+        let next = call.timed_out(ns(2_000));
+        (call, next)
+    };
+    let timeouts = || Policy::constant(ms(20)).attempt_timeout(s(10)).throttle(Throttle::none());
+    let (mut call, next) = timed_out(timeouts().retry_timeouts().deadline(s(11)).build());
+    assert_eq!(next, Next::Wait(ms(20)));
+    assert_eq!(call.start_next(ns(2_020)), Next::Start(2));
+    assert_eq!(call.ended(Directive::Succeed, ns(2_030)), Next::End(StopReason::Succeeded));
+    let (report, _) = call.report().unwrap();
+    let first = &report.history[0];
+    assert_eq!((first.end, first.ended), (redial::AttemptEnd::TimedOut, s(2)));
+    assert_eq!((report.elapsed, report.history[1].started), (ms(2_030), ms(2_020)));
+    // P13: without permission no attempt that may have run is repeated.
+    let (mut call, next) = timed_out(timeouts().build());
+    assert_eq!(next, Next::End(StopReason::AttemptTimeout));
+    assert_eq!(call.report().unwrap().0.elapsed, s(2));
+}
+
+#[test]
+fn external_call_timeout_without_the_policys_needs_permission() {
+    let call = |attempt_timeout_action| {
+        let rules = Rules { attempt_timeout_action, jitter: Jitter::None, ..Rules::DEFAULT };
+        let policy = Policy::from_rules(Rules { backoff: Backoff::Constant(ms(20)), ..rules });
+        ExternalCall::new(Arc::new(policy.throttle(Throttle::none()).build())).start(0)
+    };
+    let default = Rules::DEFAULT.attempt_timeout_action;
+    assert_eq!(call(default).timed_out(ns(50)), Next::End(StopReason::AttemptTimeout));
+    assert_eq!(call(AttemptTimeoutAction::Retry).timed_out(ns(50)), Next::Wait(ms(20)));
+    // What the other library's own classification allows is a failure like any other.
+    let timeout = Directive::Retry(Failure::timeout());
+    assert_eq!(call(default).ended(timeout, ns(50)), Next::Wait(ms(20)));
 }
 
 #[test]

@@ -356,6 +356,13 @@ pub(crate) const STEPS: &[Step] = &[
         lines: aws::minio,
     },
     Step {
+        name: "benches",
+        why: "the benchmarks compile with all features; nothing runs them",
+        when: When::Long,
+        needs: &[],
+        lines: |_| Ok(benches()),
+    },
+    Step {
         name: "generated",
         why: "the checked-in generated code matches the proto files",
         when: When::Long,
@@ -435,6 +442,7 @@ pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
         "older-tonic" => Some("target/older-tonic"),
         "reqwest-tls" => Some("target/reqwest-tls"),
         "loom" => Some("target/loom"),
+        "benches" => Some("target/benches"),
         "package" => Some("target/package"),
         "milvus" => Some("target/milvus"),
         "ui" => Some("target/ui"),
@@ -442,6 +450,15 @@ pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
         "regressions" => Some(crate::regressions::FOLDER),
         _ => None,
     }
+}
+
+/// Compiles the benchmarks, which are in two separate workspaces.
+fn benches() -> Vec<CommandLine> {
+    let check = |manifest: &str| {
+        let line = CommandLine::new("cargo check --locked --all-targets --all-features");
+        line.arg("--manifest-path").arg(manifest).arg("--target-dir").arg("target/benches")
+    };
+    vec![check("benches/Cargo.toml"), check("clients/redial-aws/bench/Cargo.toml")]
 }
 
 /// Installs Envoy into a virtual environment of Python. Its hash is checked, so that nothing else may be
@@ -670,9 +687,16 @@ mod tests {
                 let Some(folder) = own_folder(other.name) else { continue };
                 assert!(!text.contains(folder), "{} uses {folder}", step.name);
             }
-            let is_ours =
-                ["no-std", "channel-only", "older-tonic", "reqwest-tls", "loom", "milvus"]
-                    .contains(&step.name);
+            let is_ours = [
+                "no-std",
+                "channel-only",
+                "older-tonic",
+                "reqwest-tls",
+                "loom",
+                "milvus",
+                "benches",
+            ]
+            .contains(&step.name);
             let folder = own_folder(step.name);
             assert!(!is_ours || folder.is_some_and(|it| text.contains(it)), "{}", step.name);
         }

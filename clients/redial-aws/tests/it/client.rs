@@ -108,16 +108,27 @@ async fn client_delay_longer_than_the_sdk_allows_is_kept() {
     assert_eq!(service.starts_ms(), [0.0, 3_600_000.0]);
 }
 
-#[tokio::test(start_paused = true)]
+/// The policies whose attempts the SDK cannot be given.
+fn beyond_the_sdk() -> [RetryInterceptor; 2] {
+    let policy = || Policy::immediate().throttle(Throttle::none());
+    let unlimited = policy().unlimited().deadline(s(3600)).build();
+    [unlimited, policy().attempts(u32::MAX).build()].map(|it| RetryInterceptor::new(it).unwrap())
+}
+
+/// With `max_attempts = u32::MAX` the SDK adds up 4 billion attempts before the first, which takes minutes.
+#[tokio::test]
 async fn client_unlimited_attempts_cost_no_cpu_up_front() {
-    // `max_attempts = u32::MAX` would keep the SDK busy for minutes before the first attempt.
-    for attempts in [None, Some(u32::MAX)] {
-        let builder = Policy::immediate().throttle(Throttle::none());
-        let policy = match attempts {
-            None => builder.unlimited().deadline(s(3600)).build(),
-            Some(attempts) => builder.attempts(attempts).build(),
-        };
-        let retries = RetryInterceptor::new(policy).unwrap();
+    for retries in beyond_the_sdk() {
+        let began = std::time::Instant::now();
+        put(&client(Scripted::always(Answer::ok()).config(), &retries)).await.unwrap();
+        // Generous: the first call of a process sets up the SDK.
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_unlimited_attempts_go_beyond_those_of_the_sdk() {
+    for retries in beyond_the_sdk() {
         assert_eq!(retries.retry_config().max_attempts(), redial_aws::SDK_ATTEMPTS_MAX);
         let failures = redial_aws::SDK_ATTEMPTS_MAX + 200;
         let failures = (0..failures).map(|_| Answer::status(503));
@@ -253,6 +264,50 @@ async fn client_attempt_timeout_is_retried_if_the_policy_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn client_smaller_attempt_timeout_of_the_sdk_delays_nothing() {
+    let timeouts = TimeoutConfig::builder().operation_attempt_timeout(s(2)).build();
+    let send = async |policy: Policy, answers: [Answer; 2]| {
+        let service = Scripted::new(answers);
+        let config = service.config().timeout_config(timeouts.clone());
+        let client = client(config, &RetryInterceptor::new(policy).unwrap());
+        let report = ReportSlot::new();
+        let options = CallOptions::new().report(&report);
+        let _ = client.list_tables().customize().interceptor(options).send().await;
+        (service.starts_ms(), report.take().unwrap())
+    };
+    let policy = || Policy::constant(ms(10)).attempts(2).attempt_timeout(s(10)).deadline(s(11));
+    let policy = || policy().throttle(Throttle::none());
+    let retried = policy().retry_timeouts().build();
+    let (starts, report) = send(retried, [Answer::hang(), Answer::ok()]).await;
+    assert!((2009.9..2013.0).contains(&starts[1]), "{starts:?}");
+    assert_eq!(report.stop_reason, StopReason::Succeeded);
+    assert_eq!(report.history[0].end, AttemptEnd::TimedOut);
+    for time in [report.elapsed, report.history[0].ended, report.history[1].started] {
+        assert!((s(2)..ms(2_013)).contains(&time), "{report:?}");
+    }
+    // The policy does not retry timeouts: the smaller one is none of the SDK's own.
+    let (starts, report) = send(policy().build(), [Answer::hang(), Answer::ok()]).await;
+    assert_eq!((starts.len(), report.stop_reason), (1, StopReason::AttemptTimeout));
+    assert!((s(2)..ms(2_003)).contains(&report.elapsed), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_deadline_hides_the_operation_timeout_of_one_operation() {
+    // The SDK applies the config of an operation after the hook in which the client's policy sets its deadline,
+    // and what a hook sets takes precedence.
+    let policy = Policy::constant(ms(10)).attempts(3).throttle(Throttle::none());
+    let timeouts = TimeoutConfig::builder().operation_timeout(ms(50)).build();
+    for (policy, ends_at) in [(policy.deadline(ms(200)), ms(200)), (policy, ms(50))] {
+        let service = Scripted::always(Answer::hang());
+        let client = client(service.config(), &RetryInterceptor::new(policy.build()).unwrap());
+        let config = Config::builder().timeout_config(timeouts.clone());
+        let began = tokio::time::Instant::now();
+        client.list_tables().customize().config_override(config).send().await.unwrap_err();
+        assert!((ends_at..ends_at + ms(2)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn client_attempt_timeout_of_an_operation_applies_under_a_deadline() {
     let policy = Policy::constant(ms(10)).attempts(3).deadline(s(5)).throttle(Throttle::none());
     let retries = RetryInterceptor::new(policy.build()).unwrap();
@@ -364,7 +419,9 @@ async fn client_call_that_is_not_idempotent_needs_proof() {
     };
     let refused = Answer::io(ErrorKind::ConnectionRefused);
     assert_eq!(send([refused, Answer::ok()]).await, (2, StopReason::Succeeded));
-    for answer in [Answer::status(503), Answer::io(ErrorKind::ConnectionReset), Answer::timeout()] {
+    let reset = Answer::io(ErrorKind::ConnectionReset);
+    // Throttling is no proof either: another part of the request may have been carried out.
+    for answer in [Answer::status(503), reset, Answer::timeout(), Answer::throttled()] {
         assert_eq!(send([answer, Answer::ok()]).await, (1, StopReason::NotIdempotent));
     }
 }

@@ -2,6 +2,7 @@
 //! service, on a paused clock, in a client without retries of its own.
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -11,8 +12,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_s3::primitives::{ByteStream, SdkBody};
 use bytes::Bytes;
 use http_body_util::Full;
+use redial::rules::{ChargeAt, Rules};
 use redial::strategy::{Decision, Request};
 use redial::testing::draws;
+use redial::throttle::{CostBucket, CostBucketConfig, WhenEmpty};
 use redial::{Policy, Throttle, ms, s};
 use redial_aws::RetryHttpClient;
 use redial_smithy::StandardRetryStrategy;
@@ -153,4 +156,50 @@ async fn connector_deadline_without_a_response_is_a_timeout() {
     let failure = format!("{:?}", aws_sdk_dynamodb::error::DisplayErrorContext(&error));
     assert!(failure.contains("no response: no time left before the deadline"), "{failure}");
     assert_eq!(service.seen().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connector_deadline_in_the_second_attempt_is_a_timeout() {
+    let before = Policy::constant(ms(5)).deadline(s(2)).throttle(Throttle::none()).build();
+    // Smithy's order keeps the response during the backoff: the bucket may refuse the retry.
+    let after = StandardRetryStrategy::standard().policy().unwrap();
+    let rules = Rules { deadline: Some(s(2)), ..*after.rules() };
+    assert_eq!(rules.charge_at, ChargeAt::AfterBackoff);
+    let after = Policy::from_rules(rules).throttle(Throttle::none()).build();
+    for policy in [before, after] {
+        let service = Scripted::new([Answer::status(503), Answer::hang()]);
+        let error = client(&service, policy).list_tables().send().await.unwrap_err();
+        let failure = format!("{:?}", aws_sdk_dynamodb::error::DisplayErrorContext(&error));
+        assert!(matches!(error, SdkError::DispatchFailure(_)), "{failure}");
+        let text = "no response after 503: no time left before the deadline";
+        assert!(failure.contains(text), "{failure}");
+        assert_eq!(service.seen().len(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connector_refused_after_the_backoff_returns_the_response() {
+    let rules = StandardRetryStrategy::standard().policy().unwrap().rules().to_owned();
+    let costs = CostBucketConfig::STANDARD;
+    let costs =
+        CostBucketConfig { capacity: 5.0, refill_per_second: 0.0, empty: WhenEmpty::Fail, ..costs };
+    let policy = Policy::from_rules(rules).throttle(Throttle::none()).build();
+    let policy = policy.sharing(Arc::new(CostBucket::new(costs).unwrap()));
+    let service = Scripted::always(Answer::status(503));
+    let error = client(&service, policy).list_tables().send().await.unwrap_err();
+    assert_eq!(error.raw_response().unwrap().status().as_u16(), 503);
+    assert_eq!(service.seen().len(), 2, "one token, one retry");
+}
+
+#[tokio::test(start_paused = true)]
+async fn connector_response_that_is_retried_is_dropped_before_the_backoff() {
+    let policy = Policy::constant(s(1)).attempts(2).throttle(Throttle::none()).build();
+    let body = Arc::new(());
+    let service = Scripted::new([Answer::status(503).in_body(&body), Answer::ok()]);
+    let client = client(&service, policy);
+    let call = tokio::spawn(async move { client.list_tables().send().await.map(drop) });
+    tokio::time::sleep(ms(500)).await;
+    assert_eq!((service.seen().len(), Arc::strong_count(&body)), (1, 1));
+    call.await.unwrap().unwrap();
+    assert_eq!(service.seen().len(), 2);
 }

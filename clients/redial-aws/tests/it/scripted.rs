@@ -14,6 +14,8 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
 use tokio::time::Instant;
 
 use crate::clients;
@@ -23,6 +25,8 @@ use crate::clients;
 pub(crate) struct Answer {
     after: Duration,
     end: End,
+    /// Dropped with the body of the response.
+    in_body: Option<Arc<()>>,
 }
 
 #[derive(Clone, Debug)]
@@ -35,7 +39,7 @@ enum End {
 
 impl Answer {
     const fn new(end: End) -> Self {
-        Answer { after: Duration::ZERO, end }
+        Answer { after: Duration::ZERO, end, in_body: None }
     }
 
     pub(crate) fn ok() -> Self {
@@ -78,6 +82,12 @@ impl Answer {
 
     pub(crate) const fn after(mut self, after: Duration) -> Self {
         self.after = after;
+        self
+    }
+
+    /// The body of the response, which has not arrived in whole, holds this.
+    pub(crate) fn in_body(mut self, guard: &Arc<()>) -> Self {
+        self.in_body = Some(guard.clone());
         self
     }
 
@@ -206,7 +216,17 @@ impl HttpConnector for Scripted {
             match answer.end {
                 End::Response { status, headers, body } => {
                     let status = StatusCode::try_from(status).unwrap();
-                    let mut response = HttpResponse::new(status, SdkBody::from(body));
+                    let body = match answer.in_body {
+                        None => SdkBody::from(body),
+                        Some(guard) => {
+                            let body = Full::new(Bytes::from(body)).map_frame(move |frame| {
+                                let _ = &guard;
+                                frame
+                            });
+                            SdkBody::from_body_1_x(body)
+                        }
+                    };
+                    let mut response = HttpResponse::new(status, body);
                     for (name, value) in headers {
                         response.headers_mut().insert(name, value);
                     }

@@ -80,6 +80,22 @@ impl<P: Deref<Target = Policy>> Call<P> {
         self.check_invariants();
     }
 
+    /// Reports that another library ended the attempt in this slot at an attempt timeout, which may be
+    /// shorter than the policy's. What the policy says about attempt timeouts applies (decision P13). A
+    /// driver with timers has [`Call::wake_once`] for that.
+    pub fn attempt_timed_out(&mut self, slot: usize, now: Ns, env: &mut impl Environment) {
+        if !self.is_running(slot) {
+            return;
+        }
+        self.last_input_at = now;
+        if now >= self.deadline {
+            self.finish(StopReason::Deadline, None, now, env);
+        } else {
+            self.handle_slot_timer(slot, now, env);
+        }
+        self.check_invariants();
+    }
+
     /// Fires the first timer that is due: the deadline, an attempt timeout, a transparent retry, a
     /// retry or a hedge. Returns whether one was due.
     ///

@@ -78,6 +78,31 @@ fn attempt_timeout_ends_the_call_by_default() {
     });
 }
 
+// Decision P13.
+#[test]
+fn attempt_timeout_of_another_library_is_judged_when_it_ends() {
+    for attempt_timeout in [None, Some(ms(10))] {
+        for (attempt_timeout_action, end) in [
+            (AttemptTimeoutAction::Retry, None),
+            (AttemptTimeoutAction::Stop, Some((StopReason::AttemptTimeout, None))),
+        ] {
+            let rules = Rules { attempt_timeout, attempt_timeout_action, ..BASE };
+            retry(rules, |driver| {
+                driver.reach(2);
+                driver.attempt_timed_out(1);
+                assert_eq!((driver.cancels(), driver.ended()), (vec![(1, 2.0)], end));
+                let retry_at = end.is_none().then_some(at(12));
+                assert_eq!(driver.call.wake_at(), retry_at, "from the end of the attempt");
+            });
+        }
+    }
+    retry(Rules { deadline: Some(ms(2)), ..BASE }, |driver| {
+        driver.oversleep(at(2));
+        driver.attempt_timed_out(1);
+        assert_eq!(driver.ended(), Some((StopReason::Deadline, None)));
+    });
+}
+
 // Decision G42.
 #[test]
 fn attempt_timeout_that_is_final_fails_the_call() {

@@ -130,6 +130,14 @@ impl<'p, 't, 'm> TestDriver<'p, 't, 'm> {
         something
     }
 
+    /// Reports that another library ended an attempt, by its position in the order of starts.
+    pub(crate) fn attempt_timed_out(&mut self, attempt: u32) {
+        let slot = self.slot(attempt);
+        self.invariants.has_other_timeouts = true;
+        self.call.attempt_timed_out(slot, self.now, &mut self.env);
+        self.run_commands();
+    }
+
     pub(crate) fn answer(&mut self, advice: Advice) {
         self.asking = None;
         self.call.answered(advice, self.now, &mut self.env);
@@ -277,6 +285,7 @@ impl<'p, 't, 'm> TestDriver<'p, 't, 'm> {
         let length = self.env.call_log.len();
         for slot in 0..LIVE_MAX {
             self.call.committed(slot, self.now, &mut self.env);
+            self.call.attempt_timed_out(slot, self.now, &mut self.env);
             self.call.not_replayable(Some(slot), self.now, &mut self.env);
         }
         self.call.answered(Advice::After(0), self.now, &mut self.env);

@@ -48,6 +48,8 @@ pub(crate) struct InvariantChecker<'p> {
     hedge_recorded: bool,
     /// Whether the driver wakes the call exactly on time.
     pub(crate) punctual: bool,
+    /// Whether another library may end attempts.
+    pub(crate) has_other_timeouts: bool,
     start: Ns,
     deadline: Ns,
     idempotent: bool,
@@ -101,6 +103,7 @@ impl<'p> InvariantChecker<'p> {
             hedge: params.hedge,
             hedge_recorded: false,
             punctual: true,
+            has_other_timeouts: false,
             start: 0,
             deadline: NEVER,
             idempotent: true,
@@ -203,7 +206,10 @@ impl<'p> InvariantChecker<'p> {
             }
             Event::AttemptTimedOut { attempt } => {
                 let timeout = self.policy.rules().attempt_timeout;
-                assert!(timeout.is_some(), "a timeout without an attempt timeout");
+                assert!(
+                    timeout.is_some() || self.has_other_timeouts,
+                    "a timeout without an attempt timeout"
+                );
                 self.settle(attempt, AttemptState::TimedOut);
                 assert_eq!(
                     next,

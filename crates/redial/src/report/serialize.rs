@@ -32,9 +32,15 @@ impl Serialize for Report {
             error,
             history,
         } = self;
-        let left_out =
-            [attempts_max.is_none(), tokens.is_none(), error.is_none(), history.is_empty()];
-        let fields = 9 - left_out.into_iter().filter(|is_left_out| *is_left_out).count();
+        let gap = self.history_left_out();
+        let left_out = [
+            attempts_max.is_none(),
+            tokens.is_none(),
+            error.is_none(),
+            history.is_empty(),
+            gap == 0,
+        ];
+        let fields = 10 - left_out.into_iter().filter(|is_left_out| *is_left_out).count();
         let mut out = serializer.serialize_struct("Report", fields)?;
         out.serialize_field("policy", policy)?;
         out.serialize_field("attempts", attempts)?;
@@ -45,6 +51,7 @@ impl Serialize for Report {
         optional(&mut out, "tokens", tokens.as_ref())?;
         optional(&mut out, "error", error.as_ref())?;
         optional(&mut out, "history", (!history.is_empty()).then_some(history))?;
+        optional(&mut out, "history_left_out", (gap > 0).then_some(&gap))?;
         out.end()
     }
 }
@@ -147,6 +154,10 @@ mod tests {
             "history": std::iter::once(first).chain(rest).collect::<Vec<_>>(),
         });
         assert_eq!(json, expected);
+
+        report.history.remove(2);
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["history_left_out"], 1, "attempt 3");
 
         (report.attempts_max, report.tokens) = (None, None);
         (report.error, report.history) = (None, Vec::new());

@@ -153,6 +153,32 @@ async fn report_history_has_times_and_end_of_every_attempt() {
     assert_eq!(error.report().history.len(), 0, "not requested");
 }
 
+#[test]
+fn report_history_keeps_the_first_and_the_latest_attempts() {
+    let limit = u32::try_from(redial::Report::HISTORY_MAX).expect("small");
+    for attempts in [limit - 1, limit, limit + 1, limit + 200, 3 * limit] {
+        let policy = Policy::immediate().attempts(attempts).throttle(Throttle::none());
+        let policy = policy.try_build().expect("valid");
+        let mut tries = 0;
+        let operation = || {
+            tries += 1;
+            Err::<(), _>(tries)
+        };
+        let call = policy.retry(operation).when(|_| true).record_errors().history();
+        let error = call.call().expect_err("always an error");
+        let report = error.report();
+        let left_out = attempts.saturating_sub(limit);
+        assert_eq!(report.history_left_out(), left_out as usize, "{attempts}");
+        let kept = (1..=limit / 2).chain(limit / 2 + 1 + left_out..=attempts);
+        assert!(report.history.iter().map(|record| record.attempt).eq(kept), "{attempts}");
+        let is_own = |record: &redial::AttemptRecord| {
+            record.error.as_deref() == Some(&*record.attempt.to_string())
+                && matches!(record.end, AttemptEnd::Failed(_))
+        };
+        assert!(report.history.iter().all(is_own), "{attempts}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn report_history_has_the_errors_that_are_recorded() {
     let policy = Policy::constant(ms(10)).attempt_timeout(ms(8)).retry_timeouts().attempts(4);
