@@ -1,7 +1,9 @@
 //! A retry budget that the processes of a user share: a small file, locked for each change.
 //!
-//! The system releases the lock of a process that ends, however it ends. A file that cannot be
-//! understood, because the machine stopped while it was written, counts as a full budget.
+//! The system releases the lock of a process that ends, however it ends. The file has one record of a
+//! fixed size, written at once: a process that is killed leaves the old record or the new one. A file
+//! that cannot be understood, because the machine stopped while it was written, counts as a full
+//! budget.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -17,8 +19,8 @@ use serde::{Deserialize, Serialize};
 const LOCK_MAX: Duration = Duration::from_secs(2);
 /// How often the lock is tried.
 const LOCK_POLL: Duration = Duration::from_millis(5);
-/// The largest file that is read; a valid one is much smaller.
-const FILE_MAX: u64 = 4096;
+/// The size of the file, and how much of it is read. Two numbers with their names need less.
+const RECORD_BYTES: usize = 128;
 
 /// A budget in a file.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ impl FileBudget {
     /// Its folder or file cannot be written.
     pub(super) fn open(name: &str, parameters: RetryBudget) -> io::Result<Self> {
         let folder = folder().ok_or_else(|| {
-            io::Error::other("no folder for it: set XDG_RUNTIME_DIR, XDG_STATE_HOME or HOME")
+            io::Error::other("no folder for it: set HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR")
         })?;
         FileBudget::open_in(&folder, name, parameters).map_err(|error| {
             io::Error::new(error.kind(), format!("{} cannot be used: {error}", folder.display()))
@@ -77,7 +79,7 @@ impl FileBudget {
         let now = unix_now();
         let mut text = String::new();
         // A text that is not UTF-8 is not understood either.
-        let _ = Read::by_ref(&mut file).take(FILE_MAX).read_to_string(&mut text);
+        let _ = Read::by_ref(&mut file).take(RECORD_BYTES as u64).read_to_string(&mut text);
         let stored = serde_json::from_str(&text).unwrap_or(Stored { tokens: f64::MAX, at: now });
         // A clock that was set back must not stop the refill until it has caught up.
         let at = stored.at.min(now);
@@ -85,10 +87,11 @@ impl FileBudget {
         let tokens = budget.tokens(now).unwrap_or(0.0);
         let (result, refilled) = change(&budget, Stored { tokens, at }, now);
         let tokens = budget.tokens(now).unwrap_or(0.0);
-        let text = serde_json::to_string(&Stored { tokens, at: refilled.unwrap_or(at) })?;
+        let mut text = serde_json::to_string(&Stored { tokens, at: refilled.unwrap_or(at) })?;
+        text.extend(std::iter::repeat_n(' ', RECORD_BYTES.saturating_sub(text.len() + 1)));
+        text.push('\n');
         file.seek(SeekFrom::Start(0))?;
         file.write_all(text.as_bytes())?;
-        file.set_len(text.len() as u64)?;
         Ok((result, tokens))
     }
 
@@ -159,7 +162,8 @@ fn unix_now() -> Ns {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The folder of the budgets: in that of the session, else in that of the user's state.
+/// The folder of the budgets: in that of the user's state, which cron jobs and login sessions both
+/// find. The folder of the session, which ends with it, is for users without a home.
 fn folder() -> Option<PathBuf> {
     let variable = |name: &str| {
         let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
@@ -168,7 +172,8 @@ fn folder() -> Option<PathBuf> {
     let state = || variable("XDG_STATE_HOME");
     let home = || Some(variable("HOME")?.join(".local").join("state"));
     let windows = || variable("LOCALAPPDATA");
-    let base = variable("XDG_RUNTIME_DIR").or_else(state).or_else(home).or_else(windows)?;
+    let session = || variable("XDG_RUNTIME_DIR");
+    let base = state().or_else(home).or_else(windows).or_else(session)?;
     Some(base.join("redial").join("budgets"))
 }
 
@@ -238,6 +243,33 @@ mod tests {
             assert_ne!(budget.withdraw(COST, 0), Grant::Refused);
             assert_eq!(open(folder.path(), RetryBudget::new(2.0, 0.1)).tokens(0), Some(1.0));
         }
+    }
+
+    #[test]
+    fn file_budget_record_has_one_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("test");
+        for content in ["", "{\"tokens\":1.0,\"at\":5}", "{\"tokens\":1e300,\"at\":5}"] {
+            fs::write(&path, content).unwrap();
+            let budget = open(folder.path(), RetryBudget::new(2.0, 0.001).per_second(0.37));
+            budget.withdraw(COST, 0);
+            budget.succeeded(None);
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.len() == RECORD_BYTES && text.ends_with('\n'), "{text:?}");
+        }
+        let longest = Stored { tokens: -f64::MIN_POSITIVE, at: u64::MAX };
+        assert!(serde_json::to_string(&longest).unwrap().len() < RECORD_BYTES);
+    }
+
+    #[test]
+    fn file_budget_ignores_what_follows_its_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("test");
+        let open = || open(folder.path(), RetryBudget::new(2.0, 0.1));
+        assert_ne!(open().withdraw(COST, 0), Grant::Refused);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{text}a tail")).unwrap();
+        assert_eq!(open().tokens(0), Some(1.0));
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl TestFolder {
     pub(crate) fn command(&self, options: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_redial"));
         command.arg("run").args(["--first", "5ms"]).args(options);
-        command.current_dir(self.path()).env("XDG_RUNTIME_DIR", self.path()).stdin(Stdio::null());
+        command.current_dir(self.path()).env("XDG_STATE_HOME", self.path()).stdin(Stdio::null());
         command
     }
 

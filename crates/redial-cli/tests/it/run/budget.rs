@@ -70,7 +70,7 @@ fn run_budget_needs_a_folder() {
     command.args(["run", "--budget", "db", "true"]).env_clear().stdin(Stdio::null());
     let ran = super::ran(command.current_dir(folder.path()));
     assert_eq!(ran.code, Some(125));
-    assert!(ran.err.contains("set XDG_RUNTIME_DIR"), "{ran:?}");
+    assert!(ran.err.contains("set HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR"), "{ran:?}");
     // Reading from a pipe would wait without end.
     let budgets = folder.path().join("redial").join("budgets");
     std::fs::create_dir_all(&budgets).expect("the folder can be written");
@@ -82,4 +82,58 @@ fn run_budget_needs_a_folder() {
         ran.err.contains("budgets cannot be used: ") && ran.err.contains("is no file"),
         "{ran:?}"
     );
+}
+
+#[test]
+fn run_budget_is_the_same_in_a_session_and_in_cron() {
+    let folder = TestFolder::new();
+    let session = TestFolder::new();
+    let attempts = |runtime: Option<&std::path::Path>| {
+        folder.write("count", "");
+        let mut command = folder.command(&with(&["-n", "5"]));
+        command.args(["--", "sh", "-c", "echo x >> count; exit 5"]);
+        command.env_remove("XDG_STATE_HOME").env_remove("XDG_RUNTIME_DIR");
+        command.env("HOME", folder.path());
+        if let Some(path) = runtime {
+            command.env("XDG_RUNTIME_DIR", path);
+        }
+        assert_eq!(super::ran(&mut command).code, Some(5));
+        folder.read("count").lines().count()
+    };
+    assert_eq!(attempts(Some(session.path())), 5);
+    assert_eq!(attempts(None), 1, "the session has spent it");
+    assert!(folder.file(".local/state/redial/budgets/db").exists());
+}
+
+#[test]
+fn run_budget_without_a_home_is_that_of_the_session() {
+    let folder = TestFolder::new();
+    let mut command = folder.command(&with(&[]));
+    command.env_remove("XDG_STATE_HOME").env_remove("HOME").env("XDG_RUNTIME_DIR", folder.path());
+    let ran = super::ran(command.args(["--", "true"]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(folder.file("redial/budgets/db").exists());
+}
+
+#[test]
+fn run_budget_is_whole_whenever_a_process_is_killed() {
+    let folder = TestFolder::new();
+    let spent = ["--budget", "db", "--budget-reserve", "1", "--budget-per-second", "0"];
+    let run = |options: &[&str]| {
+        let mut command = folder.command(&spent);
+        command.args(options).args(["--", "false"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    // The only token is taken.
+    assert_eq!(super::ran(&mut run(&["-n", "2"])).code, Some(1));
+    for delay in 0..40 {
+        let mut child = run(&["-n", "2"]).spawn().expect("it runs");
+        std::thread::sleep(std::time::Duration::from_micros(delay * 250));
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+        let text = folder.read("redial/budgets/db");
+        let record: serde_json::Value = serde_json::from_str(&text).expect("it is whole");
+        assert_eq!(record["tokens"], 0.0, "{text}");
+    }
 }
