@@ -81,7 +81,8 @@ fn main() -> ExitCode {
     let mut out = BufWriter::new(io::stdout());
     let mut err = BufWriter::new(io::stderr());
     let done = match command {
-        Command::Run(arguments) => Ok(run::run(&arguments)),
+        // Without a flush: a thread that waits for a slow reader may hold the lock of a stream.
+        Command::Run(arguments) => return run::run(&arguments).into(),
         Command::Check(arguments) => check::run(&arguments, &mut out, &mut err),
         Command::Replay(arguments) => replay::run(&arguments, columns(), &mut out, &mut err),
         Command::Explain(arguments) => explain::run(&arguments, columns(), &mut out, &mut err),

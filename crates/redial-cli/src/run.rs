@@ -20,6 +20,7 @@ mod output;
 mod policy;
 mod process;
 mod process_group;
+mod record;
 mod report;
 mod run_state;
 mod run_throttle;
@@ -30,18 +31,19 @@ use std::io;
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redial::parts::Operation;
-use redial::{Attempt, CallLog, Directive, Policy, Report};
+use redial::{Attempt, Directive, Policy, StopReason};
 
 pub use arguments::{Arguments, Attempts, BackoffKind, StdinMode, StdoutMode};
 pub use exit_list::ExitList;
 
 use crate::log_file::policy_beside;
-use attempt_end::{Exit, ExitRules, Patterns};
-use output::Stream;
+use attempt_end::{Exit, ExitRules, Patterns, signal_code};
+use output::{Stream, on_thread};
 use process::{OutputMode, Program};
+use record::{EVENTS_MAX, Record};
 use report::Ended;
 use run_state::RunState;
 use run_throttle::RunThrottle;
@@ -49,6 +51,9 @@ use signals::{Asked, Signals};
 
 /// The exit code if this program fails, or is used wrongly.
 pub const OWN_ERROR: u8 = 125;
+/// How long the last message may wait for a slow reader if a signal ended the run between two
+/// attempts.
+const MESSAGE_MAX: Duration = Duration::from_millis(500);
 
 /// Runs the command, and returns the exit code of this program.
 #[must_use]
@@ -78,7 +83,8 @@ fn try_run(arguments: &Arguments) -> Result<u8, String> {
         foreground: arguments.foreground,
         kill_after: arguments.kill_after,
     };
-    let run = RunState::new(program, ExitRules::new(arguments), Patterns::new(arguments));
+    let (rules, patterns) = (ExitRules::new(arguments), Patterns::new(arguments));
+    let run = RunState::new(program, rules, patterns, Record::new(arguments));
     let throttle = RunThrottle { run: run.clone(), budget };
     let policy = policy.sharing(Arc::new(throttle));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -120,9 +126,8 @@ impl Operation for RunCommand {
 async fn drive(arguments: &Arguments, policy: &Policy, run: &Arc<RunState>) -> Result<u8, String> {
     let mut signals = Signals::listen(arguments.foreground)
         .map_err(|error| format!("signals cannot be received: {error}"))?;
-    let mut call_log = CallLog::new();
     let begin = Instant::now();
-    let (report, signal) = call(arguments, policy, run, &mut call_log, &mut signals).await;
+    let (stop_reason, signal) = call(arguments, policy, run, &mut signals).await;
     let elapsed = begin.elapsed();
     // A process that the deadline has ended is waited for. Signals are passed on meanwhile.
     loop {
@@ -131,58 +136,91 @@ async fn drive(arguments: &Arguments, policy: &Policy, run: &Arc<RunState>) -> R
             _ = signals.next(run) => {}
         }
     }
-    run.release_output(Stream::Out);
-    let ended = Ended { report: report.as_ref(), elapsed, run, call_log: &call_log, signal };
+    let released = run.release_output(Stream::Out);
+    let cut_off = before_signal(released, arguments.kill_after, run, &mut signals).await;
+    let ended = Ended { stop_reason, elapsed, run, signal };
+    let mut message = if arguments.json {
+        Some(ended.json().to_string())
+    } else {
+        ended.message().filter(|_| !arguments.quiet).map(|text| format!("redial: {text}"))
+    };
     if let Some(path) = &arguments.log {
-        write(path, &ended.annotated_log().to_json_lines())?;
+        let (text, is_cut) =
+            run.record(|record| (record.call_log().to_json_lines(), record.log_is_cut()));
+        write(path, &text)?;
+        if is_cut {
+            let note = format!("redial: the call log has the first {EVENTS_MAX} events only");
+            message = Some(message.map_or(note.clone(), |text| format!("{note}\n{text}")));
+        }
     }
-    if arguments.json {
-        print_error!("{}", ended.json());
-    } else if !arguments.quiet
-        && let Some(message) = ended.message()
-    {
-        print_error!("redial: {message}");
+    if let Some(signal) = cut_off {
+        return Ok(signal_code(signal));
     }
-    Ok(ended.code())
+    let code = ended.code();
+    if let Some(text) = message {
+        let printed = on_thread(move || print_error!("{text}"));
+        let time = if signal.is_some() { MESSAGE_MAX } else { arguments.kill_after };
+        before_signal(printed, time, run, &mut signals).await;
+    }
+    Ok(code)
 }
 
-/// Makes the call. Returns its report, or the signal that ended it between two attempts.
+/// Waits for output to be written, however slow its reader is. Returns the signal that ended the wait:
+/// at once, or after this time if it had come before.
+async fn before_signal(
+    written: impl Future<Output = ()>,
+    time: Duration,
+    run: &RunState,
+    signals: &mut Signals,
+) -> Option<i32> {
+    let (mut written, mut late) = (pin!(written), pin!(run.ended_for(time)));
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut written => return None,
+            signal = &mut late => return Some(signal),
+            asked = signals.next(run) => if let Asked::Stop(signal) = asked {
+                return Some(signal);
+            },
+        }
+    }
+}
+
+/// Makes the call. Returns why it stopped, with the signal if one ended it between two attempts.
 async fn call(
     arguments: &Arguments,
     policy: &Policy,
     run: &Arc<RunState>,
-    call_log: &mut CallLog,
     signals: &mut Signals,
-) -> (Option<Report>, Option<i32>) {
+) -> (StopReason, Option<i32>) {
     let rules = |result: &Result<Exit, Infallible>| -> Option<Directive> {
         result.as_ref().ok().map(|exit| run.rules.directive(exit))
     };
+    let (state, explain, mut start) = (run.clone(), arguments.explain, None);
     let mut retry = policy
         .retry(RunCommand(run.clone()))
         .classify(rules)
-        .call_log(call_log)
-        .history()
+        .on_event(move |context, event| {
+            state.event(context.at, event);
+            if explain {
+                let start = *start.get_or_insert(context.at);
+                print_error!("{}", report::line(start, context.at, event, &state));
+            }
+        })
         .with_report();
     if let Some(seed) = arguments.seed {
         retry = retry.seed(seed);
-    }
-    if arguments.explain {
-        let (run, mut start) = (run.clone(), None);
-        retry = retry.on_event(move |context, event| {
-            let start = *start.get_or_insert(context.at);
-            print_error!("{}", report::line(start, context.at, event, &run));
-        });
     }
     let mut call = pin!(retry.into_future());
     loop {
         tokio::select! {
             biased;
-            result = &mut call => return (Some(match result {
-                Ok((_, report)) => report,
-                Err(error) => error.into_parts().1,
-            }), None),
+            result = &mut call => return match result {
+                Ok((_, report)) => (report.stop_reason, None),
+                Err(error) => (error.stop_reason(), None),
+            },
             asked = signals.next(run) => if let Asked::Stop(signal) = asked {
-                return (None, Some(signal));
+                return (StopReason::Cancelled, Some(signal));
             },
         }
     }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use redial::{Directive, Failure, Reason};
 use regex::bytes::Regex;
 
+use super::OWN_ERROR;
 use super::arguments::Arguments;
 use super::exit_list::{ExitList, signal_name};
 
@@ -34,7 +35,7 @@ pub(super) enum End {
     Signalled(i32),
     /// The process was not started.
     NotStarted {
-        /// 125, 126 or 127.
+        /// 125, 126 or 127, or that of the signal that came before the start.
         code: u8,
         text: String,
     },
@@ -57,6 +58,8 @@ pub(super) enum LastBecause {
     OutputStops,
     /// More input than can be replayed.
     InputLimit,
+    /// The input cannot be read to its end: a command that took that for the end would be wrong.
+    InputLost,
     /// More output than is held back: a part of it has been passed on.
     OutputLimit,
     /// The output cannot be held back: a part of it has been passed on.
@@ -67,6 +70,13 @@ pub(super) enum LastBecause {
     OutputLost,
 }
 
+impl LastBecause {
+    /// Whether a part of the input or the output is lost, so that no exit code of the command counts.
+    pub(super) fn is_loss(self) -> bool {
+        matches!(self, LastBecause::InputLost | LastBecause::OutputLost)
+    }
+}
+
 impl fmt::Display for LastBecause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -75,6 +85,7 @@ impl fmt::Display for LastBecause {
             LastBecause::InputLimit => {
                 f.write_str("the input is larger than --stdin-limit, so it cannot be replayed")
             }
+            LastBecause::InputLost => f.write_str("the input cannot be read"),
             LastBecause::OutputLimit => f.write_str(
                 "the output is larger than --stdout-limit, and a part of it has been passed on",
             ),
@@ -89,6 +100,18 @@ impl fmt::Display for LastBecause {
 }
 
 impl Exit {
+    /// The end of an attempt that is not made, since the run has ended before it.
+    pub(super) fn refused(because: LastBecause) -> Self {
+        let code = match because {
+            LastBecause::Signal(signal) => signal_code(signal),
+            #[cfg(unix)]
+            LastBecause::OutputClosed => signal_code(rustix::process::Signal::PIPE.as_raw()),
+            _ => OWN_ERROR,
+        };
+        let end = End::NotStarted { code, text: because.to_string() };
+        Exit { end, matched: Matched::default(), last: Some(because) }
+    }
+
     /// The exit code of this program for this end of the last attempt.
     pub(super) fn code(&self) -> u8 {
         let code = match &self.end {
@@ -99,6 +122,11 @@ impl Exit {
         // Windows has larger ones; a failure must not become a success.
         u8::try_from(code).unwrap_or(u8::MAX)
     }
+}
+
+/// The exit code of this program if this signal ends it.
+pub(super) fn signal_code(signal: i32) -> u8 {
+    u8::try_from(SIGNAL_BASE + signal).unwrap_or(u8::MAX)
 }
 
 #[cfg(unix)]

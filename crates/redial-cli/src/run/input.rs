@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::process::Stdio;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 
 use tempfile::SpooledTempFile;
 
@@ -109,6 +110,8 @@ struct State {
     /// An attempt waits for more.
     wanted: bool,
     ended: bool,
+    /// Why the rest of the input cannot be had.
+    lost: Option<String>,
     reader_started: bool,
     /// The number of the attempt that reads; older ones end.
     generation: u64,
@@ -135,6 +138,7 @@ impl InputSpool {
             over_limit: false,
             wanted: false,
             ended: false,
+            lost: None,
             reader_started: false,
             generation: 0,
         };
@@ -150,49 +154,64 @@ impl InputSpool {
         self: &Arc<Self>,
         mut to: impl Write + Send + 'static,
         run: Arc<RunState>,
-    ) -> Feeder {
+    ) -> io::Result<Feeder> {
         let generation = {
             let mut state = self.lock();
             if !state.reader_started {
-                state.reader_started = true;
                 let spool = self.clone();
-                std::thread::spawn(move || spool.read_input());
+                Builder::new().spawn(move || spool.read_input())?;
+                state.reader_started = true;
             }
             state.generation
         };
         let spool = self.clone();
-        std::thread::spawn(move || {
+        Builder::new().spawn(move || {
             let mut at = 0;
-            let on_limit = || run.set_last(LastBecause::InputLimit);
-            while let Some(chunk) = spool.next_chunk(&mut at, generation, on_limit) {
+            let on_last = |because| run.set_last(because);
+            while let Some(chunk) = spool.next_chunk(&mut at, generation, on_last) {
                 // The command need not read its input to the end.
                 if to.write_all(&chunk).is_err() {
                     break;
                 }
             }
-        });
-        Feeder(self.clone())
+        })?;
+        Ok(Feeder(self.clone()))
     }
 
     /// The next part of the input, once it is there; `None` at its end, or if the attempt has ended.
-    /// `on_limit` is called before a part is taken that the next attempt would not get.
+    /// `on_last` is called before a part is taken that the next attempt would not get, and if the rest
+    /// is lost. Then this waits for the end of the attempt: the command must not take what it got for
+    /// the whole input.
     fn next_chunk(
         &self,
         at: &mut u64,
         generation: u64,
-        on_limit: impl FnOnce(),
+        on_last: impl Fn(LastBecause),
     ) -> Option<Vec<u8>> {
         let mut state = self.lock();
         loop {
             if state.generation != generation {
                 return None;
             }
-            if *at < state.kept {
-                return state.read_kept(at).ok();
+            if *at < state.kept && state.lost.is_none() {
+                match state.read_kept(at) {
+                    Ok(chunk) => return Some(chunk),
+                    Err(error) => state.lose(format!("the kept input cannot be read: {error}")),
+                }
+            }
+            if let Some(text) = state.lost.clone() {
+                drop(state);
+                print_error!("redial: {text}");
+                on_last(LastBecause::InputLost);
+                let mut state = self.lock();
+                while state.generation == generation {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                return None;
             }
             if !state.beyond.is_empty() {
                 // Before the lock is released: a retry that starts now must see it.
-                on_limit();
+                on_last(LastBecause::InputLimit);
                 return state.beyond.pop_front();
             }
             if state.ended {
@@ -213,18 +232,17 @@ impl InputSpool {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             drop(state);
-            let read = match io::stdin().lock().read(&mut chunk) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Ok(count) => count,
-                Err(error) => {
-                    print_error!("redial: the standard input cannot be read: {error}");
-                    0
-                }
-            };
+            let read = io::stdin().lock().read(&mut chunk);
+            if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
+                continue;
+            }
             let mut state = self.lock();
             state.wanted = false;
-            state.add(&chunk[..read]);
-            let ended = state.ended;
+            match read {
+                Ok(count) => state.add(&chunk[..count]),
+                Err(error) => state.lose(format!("the standard input cannot be read: {error}")),
+            }
+            let ended = state.ended || state.lost.is_some();
             drop(state);
             self.changed.notify_all();
             if ended {
@@ -242,6 +260,10 @@ impl State {
         chunk.truncate(count);
         *at += count as u64;
         if count == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(chunk) }
+    }
+
+    fn lose(&mut self, text: String) {
+        self.lost = Some(text);
     }
 
     /// Adds what was read; nothing is the end.
@@ -274,13 +296,14 @@ mod tests {
         spool.lock().add(b"kept");
         spool.lock().add(b"beyond");
         let mut at = 0;
-        let kept = spool.next_chunk(&mut at, 0, || panic!("it can be replayed"));
+        let kept = spool.next_chunk(&mut at, 0, |_| panic!("it can be replayed"));
         assert_eq!(kept.as_deref(), Some(&b"kept"[..]));
-        let mut reported = false;
-        let beyond = spool.next_chunk(&mut at, 0, || {
+        let reported = std::cell::Cell::new(None);
+        let beyond = spool.next_chunk(&mut at, 0, |because| {
             assert!(spool.state.try_lock().is_err(), "no other thread can take it");
-            reported = true;
+            reported.set(Some(because));
         });
-        assert_eq!((beyond.as_deref(), reported), (Some(&b"beyond"[..]), true));
+        let limit = Some(LastBecause::InputLimit);
+        assert_eq!((beyond.as_deref(), reported.get()), (Some(&b"beyond"[..]), limit));
     }
 }

@@ -4,7 +4,9 @@
 //! the last one, and to standard error if another attempt follows.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 
 use tempfile::SpooledTempFile;
 use tokio::sync::oneshot;
@@ -18,6 +20,8 @@ pub(super) const MEMORY_MAX: usize = 1 << 20;
 const LINE_MAX: usize = 1 << 16;
 /// How much is read at once.
 const CHUNK: usize = 1 << 16;
+/// The largest pipe of a process without privileges, on Linux by default.
+const PIPE_MAX: u64 = 1 << 20;
 
 /// Where the output of the command goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +94,18 @@ impl Held {
         stream.write_all(bytes).map_err(|error| OutputError { stream, error })
     }
 
+    /// Whether nothing is held back. Then what still comes goes to `stream`.
+    pub(super) fn is_empty(&self, stream: Stream) -> bool {
+        // A pump that waits for a slow reader has the lock.
+        let Ok(mut state) = self.0.try_lock() else { return false };
+        if state.bytes == 0 {
+            state.passed_on.get_or_insert(stream);
+        }
+        state.bytes == 0
+    }
+
     /// Writes what is held back.
-    pub(super) fn release_to(self, stream: Stream) -> Result<(), OutputError> {
+    pub(super) fn release_to(&self, stream: Stream) -> Result<(), OutputError> {
         let mut state = self.lock();
         if state.passed_on.is_some() { Ok(()) } else { state.pass_on(stream) }
     }
@@ -139,19 +153,68 @@ pub(super) enum Sink {
     Held(Held),
 }
 
-/// Copies the output of a process on a thread of its own, until its end. The receiver gets the
-/// matches.
+/// A thread that copies an output.
+#[derive(Debug)]
+pub(super) struct Pump {
+    /// What the output matched, at its end.
+    pub(super) matched: oneshot::Receiver<Matched>,
+    progress: Arc<Progress>,
+}
+
+/// How far a pump has come.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Counts the begins and the ends of reads: it is odd while the pump waits for output.
+    reads: AtomicU64,
+    /// How many bytes have been passed on or kept.
+    bytes: AtomicU64,
+}
+
+/// What a pump had done at some time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    reads: u64,
+    bytes: u64,
+}
+
+impl Pump {
+    pub(super) fn done(&self) -> Done {
+        let Progress { reads, bytes } = &*self.progress;
+        Done { reads: reads.load(Ordering::SeqCst), bytes: bytes.load(Ordering::SeqCst) }
+    }
+
+    /// Whether the pump has been waiting for output since `before`: then its pipe is empty.
+    pub(super) fn has_waited_since(&self, before: Done) -> bool {
+        let now = self.done();
+        now.reads == before.reads && now.reads % 2 == 1
+    }
+
+    /// Whether all that was in the pipe at `before` has been copied.
+    pub(super) fn has_copied_a_pipe_since(&self, before: Done) -> bool {
+        self.done().bytes - before.bytes > PIPE_MAX + CHUNK as u64
+    }
+}
+
+/// Copies the output of a process on a thread of its own, until its end.
+///
+/// # Errors
+/// There is no thread.
 pub(super) fn pump(
     mut reader: impl Read + Send + 'static,
     mut sink: Sink,
     run: Arc<RunState>,
-) -> oneshot::Receiver<Matched> {
-    let (sender, receiver) = oneshot::channel();
-    std::thread::spawn(move || {
+) -> io::Result<Pump> {
+    let (sender, matched) = oneshot::channel();
+    let progress = Arc::new(Progress::default());
+    let pump = Pump { matched, progress: progress.clone() };
+    Builder::new().spawn(move || {
         let mut lines = Lines::new(&run.patterns);
         let mut chunk = vec![0; CHUNK];
         loop {
-            let count = match reader.read(&mut chunk) {
+            progress.reads.fetch_add(1, Ordering::SeqCst);
+            let read = reader.read(&mut chunk);
+            progress.reads.fetch_add(1, Ordering::SeqCst);
+            let count = match read {
                 Ok(0) => break,
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -163,13 +226,34 @@ pub(super) fn pump(
                 run.not_written(&error);
                 break;
             }
+            progress.bytes.fetch_add(count as u64, Ordering::SeqCst);
         }
         let matched = lines.end();
         drop(reader);
         // The attempt may have been given up.
         let _ = sender.send(matched);
+    })?;
+    Ok(pump)
+}
+
+/// Does work that can wait for a slow reader on a thread of its own, so that signals are handled
+/// meanwhile.
+pub(super) async fn on_thread(work: impl Fn() + Send + Sync + 'static) {
+    let (sender, ended) = oneshot::channel();
+    let work = Arc::new(work);
+    let started = Builder::new().spawn({
+        let work = work.clone();
+        move || {
+            work();
+            // A signal may have ended the wait.
+            let _ = sender.send(());
+        }
     });
-    receiver
+    match started {
+        Ok(_) => drop(ended.await),
+        // Output matters more than signals.
+        Err(_) => work(),
+    }
 }
 
 impl Sink {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::process::{Child, Command};
-use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::OWN_ERROR;
@@ -15,7 +14,7 @@ use super::attempt_end::{CANNOT_EXECUTE, End, Exit, LastBecause, Matched, NOT_FO
 use super::input::{Feeder, Input};
 #[cfg(unix)]
 use super::output::is_closed;
-use super::output::{Held, Sink, Stream, pump};
+use super::output::{Done, Held, Pump, Sink, Stream, pump};
 use super::process_group::Group;
 use super::run_state::{Live, RunState};
 
@@ -23,8 +22,8 @@ use super::run_state::{Live, RunState};
 const NUMBER: &str = "REDIAL_ATTEMPT";
 /// How often a process group is asked whether it has ended.
 const POLL: Duration = Duration::from_millis(10);
-/// How long the end of a group and of its output is awaited after SIGKILL. Only a process that has
-/// left the group can keep its output open for longer.
+/// How long the end of a group is awaited after SIGKILL, and then the end of an output from which
+/// nothing comes: a process that has left the group can keep it open.
 const AFTER_KILL: Duration = Duration::from_secs(2);
 
 /// What is run.
@@ -54,11 +53,11 @@ pub(super) struct Process {
 struct Running {
     child: Child,
     group: Group,
-    pumps: Vec<oneshot::Receiver<Matched>>,
+    pumps: Vec<Pump>,
     /// What the output that has ended matched.
     matched: Matched,
     feeder: Option<Feeder>,
-    _live: Live,
+    live: Live,
 }
 
 impl Process {
@@ -88,7 +87,7 @@ impl Process {
             pumps: Vec::new(),
             matched: Matched::default(),
             feeder: None,
-            _live: run.live(group),
+            live: run.live(group),
         };
         if let Err(error) = running.connect(run) {
             let text = format!("its streams cannot be used: {error}");
@@ -101,10 +100,18 @@ impl Process {
     /// Waits for the end of the process and of its output.
     pub(super) async fn wait(mut self) -> Exit {
         let mut exit = Exit { end: End::Exited(0), matched: Matched::default(), last: None };
+        let mut stopped = None;
         if let Some(running) = &mut self.running {
-            exit.end = end(running.child.wait().await);
+            tokio::select! {
+                biased;
+                status = running.command_end() => exit.end = end(status),
+                () = self.run.input_lost() => exit.end = running.end_without_input(&self.run).await,
+            }
             running.feeder = None;
-            running.output_end().await;
+            stopped = running.output_end(&self.run).await;
+            if let Some(signal) = stopped {
+                exit.end = End::Signalled(signal);
+            }
             exit.matched = running.matched;
         }
         #[cfg(unix)]
@@ -116,11 +123,13 @@ impl Process {
         }
         exit.last = self.run.last();
         // What a failed command has left behind must not run beside the next attempt.
-        if self.run.rules.directive(&exit) != redial::Directive::Succeed
+        if (stopped.is_some() || self.run.rules.directive(&exit) != redial::Directive::Succeed)
             && let Some(running) = &mut self.running
             && running.group.has_members()
         {
-            running.end_group(self.run.program.kill_after).await;
+            running.end_group(&self.run).await;
+            // A signal may have come meanwhile.
+            exit.last = self.run.last();
         }
         self.running = None;
         exit
@@ -130,11 +139,10 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut running) = self.running.take() {
-            let kill_after = self.run.program.kill_after;
             // The runtime polls or drops the call, so there is one.
             let run = self.run.clone();
             tokio::spawn(async move {
-                running.end_group(kill_after).await;
+                running.end_group(&run).await;
                 // No retry before `running` is dropped, with its place among the live processes.
                 if running.matched.stop {
                     run.set_last(LastBecause::OutputStops);
@@ -156,32 +164,81 @@ impl Running {
                     Sink::Held(held)
                 }
             };
-            self.pumps.push(pump(blocking_stdout(stdout)?, sink, run.clone()));
+            self.pumps.push(pump(blocking_stdout(stdout)?, sink, run.clone())?);
         }
         if let Some(stderr) = self.child.stderr.take() {
             let sink = Sink::Live(Stream::Err);
-            self.pumps.push(pump(blocking_stderr(stderr)?, sink, run.clone()));
+            self.pumps.push(pump(blocking_stderr(stderr)?, sink, run.clone())?);
         }
         if let (Some(stdin), Input::Replay(spool)) = (self.child.stdin.take(), &run.program.input) {
-            self.feeder = Some(spool.feed(blocking_stdin(stdin)?, run.clone()));
+            self.feeder = Some(spool.feed(blocking_stdin(stdin)?, run.clone())?);
         }
         Ok(())
     }
 
     /// Ends the process and all of its group: SIGTERM, and SIGKILL after a while.
-    async fn end_group(&mut self, kill_after: Duration) {
+    async fn end_group(&mut self, run: &RunState) {
         self.group.terminate(&mut self.child);
-        if timeout(kill_after, self.gone()).await.is_err() {
+        if timeout(run.program.kill_after, self.gone()).await.is_err() {
             self.group.kill(&mut self.child);
             let _ = timeout(AFTER_KILL, self.gone()).await;
         }
-        let _ = timeout(AFTER_KILL, self.output_end()).await;
+        tokio::select! {
+            biased;
+            () = self.output_copied() => {}
+            _ = run.ended_for(run.program.kill_after) => {}
+        }
+    }
+
+    /// Ends a command that waits for input that cannot be had.
+    async fn end_without_input(&mut self, run: &RunState) -> End {
+        self.end_group(run).await;
+        match self.child.try_wait() {
+            Ok(Some(status)) => end(Ok(status)),
+            Ok(None) => End::Exited(i32::from(OWN_ERROR)),
+            Err(error) => end(Err(error)),
+        }
+    }
+
+    /// Waits for the end of the command itself.
+    async fn command_end(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait().await;
+        self.group.command_has_ended();
+        self.live.command_has_ended();
+        status
+    }
+
+    /// Waits for the end of the output, but after a signal that ends the run only as long as a command
+    /// has between SIGTERM and SIGKILL. Then it returns that signal.
+    async fn output_end(&mut self, run: &RunState) -> Option<i32> {
+        tokio::select! {
+            biased;
+            () = self.pumps_end() => None,
+            signal = run.ended_for(run.program.kill_after) => Some(signal),
+        }
+    }
+
+    /// Waits until all that the group has written is copied, however slow the reader is. A process
+    /// that has left the group can keep the output open, or write without end.
+    async fn output_copied(&mut self) {
+        let begin: Vec<Done> = self.pumps.iter().map(Pump::done).collect();
+        let mut before = begin.clone();
+        while timeout(AFTER_KILL, self.pumps_end()).await.is_err() {
+            let is_copied = |(index, pump): (usize, &Pump)| {
+                pump.has_waited_since(before[index]) || pump.has_copied_a_pipe_since(begin[index])
+            };
+            if self.pumps.iter().enumerate().all(is_copied) {
+                return;
+            }
+            before = self.pumps.iter().map(Pump::done).collect();
+        }
     }
 
     /// Waits for the end of the output, and keeps its matches.
-    async fn output_end(&mut self) {
+    async fn pumps_end(&mut self) {
         while let Some(pump) = self.pumps.last_mut() {
-            let Matched { until, retry, stop } = pump.await.unwrap_or_default();
+            let matched = (&mut pump.matched).await;
+            let Matched { until, retry, stop } = matched.unwrap_or_default();
             self.matched.until |= until;
             self.matched.retry |= retry;
             self.matched.stop |= stop;
@@ -191,7 +248,7 @@ impl Running {
 
     /// Waits until the process and its group have ended.
     async fn gone(&mut self) {
-        let _ = self.child.wait().await;
+        let _ = self.command_end().await;
         while self.group.has_members() {
             sleep(POLL).await;
         }

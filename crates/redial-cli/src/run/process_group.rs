@@ -25,21 +25,21 @@ impl Group {
         Group { leader, alone }
     }
 
-    pub(super) fn terminate(self, child: &mut Child) {
-        self.signal_if_running(child, Signal::TERM);
+    pub(super) fn terminate(self, _child: &mut Child) {
+        self.signal(Signal::TERM);
         // A stopped process does not end before it continues.
-        self.signal_if_running(child, Signal::CONT);
+        self.signal(Signal::CONT);
     }
 
-    pub(super) fn kill(self, child: &mut Child) {
-        self.signal_if_running(child, Signal::KILL);
+    pub(super) fn kill(self, _child: &mut Child) {
+        self.signal(Signal::KILL);
     }
 
-    fn signal_if_running(self, child: &Child, signal: Signal) {
-        // The number of a process that was waited for may belong to another process by now. A group
-        // keeps its number as long as it has members.
-        if !self.alone || child.id().is_some() {
-            self.signal(signal);
+    /// The command was waited for. Its number may belong to another process by now, while a group
+    /// keeps its number as long as it has members.
+    pub(super) fn command_has_ended(&mut self) {
+        if self.alone {
+            self.leader = None;
         }
     }
 
@@ -60,6 +60,22 @@ impl Group {
         // those that have ended would count as members.
         while let Ok(Some(_)) = rustix::process::waitpgid(leader, WaitOptions::NOHANG) {}
         rustix::process::test_kill_process_group(leader).is_ok()
+    }
+}
+
+/// Waits for adopted processes that have ended, so that they do not stay zombies as long as the
+/// command runs. The command itself is waited for by its attempt.
+#[cfg(target_os = "linux")]
+pub(super) fn reap_adopted(running: Option<Group>) {
+    let command = running.and_then(|group| group.leader);
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    for thread in threads {
+        // An old kernel can have no such file: then they are waited for with their group.
+        let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        let pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        for pid in pids.filter_map(Pid::from_raw).filter(|pid| Some(*pid) != command) {
+            let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
+        }
     }
 }
 
@@ -84,6 +100,8 @@ impl Group {
     pub(super) fn kill(self, child: &mut Child) {
         let _ = child.start_kill();
     }
+
+    pub(super) fn command_has_ended(&mut self) {}
 
     pub(super) fn has_members(self) -> bool {
         false

@@ -2,13 +2,17 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use redial::Event;
+use redial::time::Ns;
 use tokio::sync::watch;
 
 use super::attempt_end::{Exit, ExitRules, LastBecause, Patterns};
-use super::output::{Held, OutputError, Stream};
+use super::output::{Held, OutputError, Stream, on_thread};
 use super::process::{Process, Program};
 use super::process_group::Group;
+use super::record::Record;
 
 /// A run of a command.
 #[derive(Debug)]
@@ -18,21 +22,29 @@ pub(super) struct RunState {
     pub(super) patterns: Patterns,
     /// The processes that have not ended.
     live: watch::Sender<Vec<Group>>,
+    last: watch::Sender<Option<LastBecause>>,
+    /// The first signal that asked this program to end.
+    signal: watch::Sender<Option<i32>>,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// The output of the last attempt, if it is held back.
     held: Option<Held>,
-    last: Option<LastBecause>,
-    /// The ends of attempts, with their numbers.
-    exits: Vec<(u32, Exit)>,
+    record: Record,
 }
 
 /// Counts a process until it has ended.
 #[derive(Debug)]
 pub(super) struct Live(watch::Sender<Vec<Group>>);
+
+impl Live {
+    /// The command was waited for.
+    pub(super) fn command_has_ended(&self) {
+        self.0.send_modify(|groups| groups.iter_mut().for_each(Group::command_has_ended));
+    }
+}
 
 impl Drop for Live {
     fn drop(&mut self) {
@@ -43,9 +55,21 @@ impl Drop for Live {
 }
 
 impl RunState {
-    pub(super) fn new(program: Program, rules: ExitRules, patterns: Patterns) -> Arc<Self> {
-        let live = watch::Sender::new(Vec::new());
-        Arc::new(RunState { program, rules, patterns, live, state: Mutex::default() })
+    pub(super) fn new(
+        program: Program,
+        rules: ExitRules,
+        patterns: Patterns,
+        record: Record,
+    ) -> Arc<Self> {
+        Arc::new(RunState {
+            program,
+            rules,
+            patterns,
+            live: watch::Sender::default(),
+            last: watch::Sender::default(),
+            signal: watch::Sender::default(),
+            state: Mutex::new(State { held: None, record }),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -56,12 +80,16 @@ impl RunState {
     pub(super) async fn attempt(self: Arc<Self>, number: u32) -> Exit {
         // A retry waits for this already; a process never runs beside the next one.
         self.idle().await;
-        self.release_output(Stream::Err);
-        let exit = match Process::start(&self, number) {
-            Ok(process) => process.wait().await,
-            Err(end) => Exit { end, matched: Default::default(), last: self.last() },
+        self.release_output(Stream::Err).await;
+        let exit = match self.last() {
+            // It came after the decision to retry.
+            Some(because) => Exit::refused(because),
+            None => match Process::start(&self, number) {
+                Ok(process) => process.wait().await,
+                Err(end) => Exit { end, matched: Default::default(), last: self.last() },
+            },
         };
-        self.lock().exits.push((number, exit.clone()));
+        self.lock().record.process_ended(number, exit.clone());
         exit
     }
 
@@ -93,11 +121,16 @@ impl RunState {
     }
 
     /// Writes the output that is held back.
-    pub(super) fn release_output(&self, stream: Stream) {
+    pub(super) async fn release_output(self: &Arc<Self>, stream: Stream) {
         let held = self.lock().held.take();
-        if let Some(Err(error)) = held.map(|held| held.release_to(stream)) {
-            self.not_written(&error);
-        }
+        let Some(held) = held.filter(|held| !held.is_empty(stream)) else { return };
+        let run = self.clone();
+        on_thread(move || {
+            if let Err(error) = held.release_to(stream) {
+                run.not_written(&error);
+            }
+        })
+        .await;
     }
 
     /// Output cannot be written. A reader of standard error that is gone must not end the retries.
@@ -113,21 +146,58 @@ impl RunState {
         }
     }
 
-    /// Makes the running attempt the last one. The first reason counts, unless output is lost.
+    /// Makes the running attempt the last one. The first reason counts, unless input or output is
+    /// lost.
     pub(super) fn set_last(&self, because: LastBecause) {
-        let last = &mut self.lock().last;
-        if last.is_none() || because == LastBecause::OutputLost {
-            *last = Some(because);
-        }
+        self.last.send_if_modified(|last| {
+            let counts = last.is_none() || because.is_loss();
+            if counts {
+                *last = Some(because);
+            }
+            counts
+        });
     }
 
     pub(super) fn last(&self) -> Option<LastBecause> {
-        self.lock().last
+        *self.last.borrow()
     }
 
-    /// The end of an attempt, if its process has ended by itself.
-    pub(super) fn exit(&self, attempt: u32) -> Option<Exit> {
-        let state = self.lock();
-        state.exits.iter().find(|(number, _)| *number == attempt).map(|(_, exit)| exit.clone())
+    /// Waits until input is lost.
+    pub(super) async fn input_lost(&self) {
+        let is_lost = |last: &Option<LastBecause>| *last == Some(LastBecause::InputLost);
+        let _ = self.last.subscribe().wait_for(is_lost).await;
+    }
+
+    /// A signal asks this program to end.
+    pub(super) fn end_by(&self, signal: i32) {
+        self.set_last(LastBecause::Signal(signal));
+        self.signal.send_if_modified(|first| {
+            let is_first = first.is_none();
+            first.get_or_insert(signal);
+            is_first
+        });
+    }
+
+    /// Waits for a signal that asks this program to end, and then for this time.
+    pub(super) async fn ended_for(&self, time: Duration) -> i32 {
+        let mut signals = self.signal.subscribe();
+        let signal = signals.wait_for(Option::is_some).await.ok().and_then(|signal| *signal);
+        tokio::time::sleep(time).await;
+        signal.unwrap_or_default()
+    }
+
+    /// Records an event of the call.
+    pub(super) fn event(&self, at: Ns, event: &Event) {
+        self.lock().record.event(at, event);
+    }
+
+    /// How the process of an attempt ended, as text, if the event is its outcome.
+    pub(super) fn outcome_text(&self, event: &Event) -> Option<String> {
+        self.lock().record.outcome_text(event)
+    }
+
+    /// What is known about the attempts.
+    pub(super) fn record<T>(&self, read: impl FnOnce(&Record) -> T) -> T {
+        read(&self.lock().record)
     }
 }

@@ -19,7 +19,6 @@ mod system {
     use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 
     use super::{Asked, RunState};
-    use crate::run::attempt_end::LastBecause;
 
     /// The signals that are passed on, and whether they end the retries.
     const PASSED_ON: [(Signal, bool); 7] = [
@@ -43,6 +42,9 @@ mod system {
     /// The signals of this process.
     pub(in crate::run) struct Signals {
         listeners: Vec<(Signal, bool, Listener)>,
+        /// A child has ended.
+        #[cfg(target_os = "linux")]
+        children: Listener,
         foreground: bool,
     }
 
@@ -59,12 +61,21 @@ mod system {
                 let listener = signal(SignalKind::from_raw(number.as_raw()))?;
                 listeners.push((number, ends, listener));
             }
-            Ok(Signals { listeners, foreground })
+            Ok(Signals {
+                listeners,
+                #[cfg(target_os = "linux")]
+                children: signal(SignalKind::child())?,
+                foreground,
+            })
         }
 
         /// Waits for a signal and passes it on.
         pub(in crate::run) async fn next(&mut self, run: &RunState) -> Asked {
             let (number, ends) = std::future::poll_fn(|context| {
+                #[cfg(target_os = "linux")]
+                while self.children.poll_recv(context).is_ready() {
+                    crate::run::process_group::reap_adopted(run.running());
+                }
                 for (number, ends, listener) in &mut self.listeners {
                     if listener.poll_recv(context).is_ready() {
                         return std::task::Poll::Ready((*number, *ends));
@@ -90,7 +101,7 @@ mod system {
             if !ends {
                 return Asked::Continue;
             }
-            run.set_last(LastBecause::Signal(number.as_raw()));
+            run.end_by(number.as_raw());
             if running.is_some() { Asked::Continue } else { Asked::Stop(number.as_raw()) }
         }
 
@@ -106,7 +117,6 @@ mod system {
     use std::io;
 
     use super::{Asked, RunState};
-    use crate::run::attempt_end::LastBecause;
 
     /// Ctrl-C, which the console also sends to the command.
     pub(in crate::run) struct Signals;
@@ -122,7 +132,7 @@ mod system {
             if tokio::signal::ctrl_c().await.is_err() {
                 std::future::pending::<()>().await;
             }
-            run.set_last(LastBecause::Signal(INTERRUPT));
+            run.end_by(INTERRUPT);
             if run.is_idle() { Asked::Stop(INTERRUPT) } else { Asked::Continue }
         }
     }

@@ -5,6 +5,7 @@
 
 mod budget;
 mod process;
+mod signals;
 mod streams;
 
 use std::path::{Path, PathBuf};

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use super::{TestFolder, ran};
 
 /// Longer than any of these tests may take.
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 
 /// Whether a process of this number runs. One that has ended and was not waited for does not.
-fn runs(pid: &str) -> bool {
+pub(super) fn runs(pid: &str) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())) else {
         return false;
     };
@@ -17,7 +17,7 @@ fn runs(pid: &str) -> bool {
     !matches!(state, Some('Z' | 'X') | None)
 }
 
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(super) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
         assert!(begin.elapsed() < LONG, "not in time: {what}");

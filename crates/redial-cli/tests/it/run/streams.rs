@@ -277,3 +277,71 @@ fn run_terminal_as_input_needs_the_foreground() {
     }
     assert_eq!(runs(&[]).out, "ran\n");
 }
+
+#[test]
+fn run_slow_reader_gets_all_output_after_a_timeout() {
+    // More than two reads, and less than the two pipes and a small read hold: the command can write all
+    // of it while the reader sleeps, for longer than an output from which nothing comes is awaited.
+    let folder = TestFolder::new();
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let options = "-n 1 --first 5ms --timeout 2s";
+    let program = "head -c 136000 /dev/zero; sleep 100";
+    for (more, to, redirect) in [
+        ("--stdout live --until never", "", ""),
+        ("--stdout once --stdout-limit 100", "", ""),
+        ("--until never", ">&2", "2>&1"),
+    ] {
+        let script = format!(
+            "{redial} run -q {options} {more} -- sh -c '({program}) {to}' {redirect} | (sleep 6; wc -c)"
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null());
+        let ran = ran(&mut command);
+        assert_eq!(ran.out.trim(), "136000", "{more}: {ran:?}");
+    }
+}
+
+#[test]
+fn run_next_attempt_waits_for_a_slow_reader() {
+    let folder = TestFolder::new();
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let program = "echo x >> count; head -c 110000 /dev/zero; sleep 100";
+    let options = "-n 2 --first 5ms --timeout 2s --stdout live --until never";
+    let script =
+        format!("{redial} run {options} -- sh -c '{program}' | (sleep 6; cat count >&2; wc -c)");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null());
+    let ran = ran(&mut command);
+    assert_eq!(ran.out.trim(), "220000", "{ran:?}");
+    assert!(ran.err.starts_with("x\n") && !ran.err.starts_with("x\nx\n"), "{ran:?}");
+}
+
+#[test]
+fn run_endless_output_of_an_escaped_process_is_left() {
+    let folder = TestFolder::new();
+    let program = "echo $$ > pid; setsid sh -c 'echo $$ > other; exec yes' & sleep 100";
+    let redial = env!("CARGO_BIN_EXE_redial");
+    let options = "-n 1 --timeout 500ms --stdout live --until never";
+    let script = format!("{redial} run {options} -- sh -c \"{}\"", program.replace('$', "\\$"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null());
+    let status = command.stdout(Stdio::null()).status().expect("it runs");
+    let killed = Command::new("kill").arg(folder.read("other").trim()).status();
+    assert_eq!(status.code(), Some(124));
+    // Without a reader it may have ended by SIGPIPE.
+    drop(killed);
+}
+
+#[test]
+fn run_input_that_cannot_be_read_is_125() {
+    let folder = TestFolder::new();
+    let mut command = folder.command(&["-n", "3"]);
+    let program = "echo x >> count; cat; echo complete";
+    let folder_as_input = std::fs::File::open(folder.path()).expect("it can be opened");
+    command.args(["--", "sh", "-c", program]).stdin(Stdio::from(folder_as_input));
+    let ran = ran(&mut command);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(125), ""), "{ran:?}");
+    assert!(ran.err.contains("the standard input cannot be read: Is a directory"), "{ran:?}");
+    assert!(ran.err.ends_with("(the input cannot be read)\n"), "{ran:?}");
+    assert_eq!(folder.read("count"), "x\n", "{ran:?}");
+}
