@@ -67,7 +67,7 @@ async fn layer_total_deadline_shortens_later_attempts() {
 #[tokio::test(start_paused = true)]
 async fn layer_timeout_of_the_channel_is_final() {
     let server = Server::new([Answer::hang(), Answer::echo()]).on_pipe();
-    let channel = channel_of(&server, Endpoint::from_static("http://pipe").timeout(ms(30)));
+    let channel = channel_of(&server, &Endpoint::from_static("http://pipe").timeout(ms(30)));
     let layer = interceptor(Options::DEFAULT).layer();
     let mut client = Grpc::new(ServiceBuilder::new().layer(layer).service(channel));
     let start = tokio::time::Instant::now();

@@ -37,10 +37,10 @@ pub(crate) fn ms(ms: u64) -> Duration {
 }
 
 pub(crate) fn channel(server: &Handle<Pipe>) -> Channel {
-    channel_of(server, Endpoint::from_static("http://pipe"))
+    channel_of(server, &Endpoint::from_static("http://pipe"))
 }
 
-pub(crate) fn channel_of(server: &Handle<Pipe>, endpoint: Endpoint) -> Channel {
+pub(crate) fn channel_of(server: &Handle<Pipe>, endpoint: &Endpoint) -> Channel {
     let connector = server.connector();
     let connect = tower::service_fn(move |_| {
         let connector = connector.clone();

@@ -17,7 +17,7 @@ const PROTECTED: Options = Options::DEFAULT.write_retries(WriteRetries::OnlyIfNo
 
 type Layered = InterceptorService<Channel, Tonic013>;
 
-fn layered(server: &Handle<Pipe>, options: Options, endpoint: Endpoint) -> Layered {
+fn layered(server: &Handle<Pipe>, options: Options, endpoint: &Endpoint) -> Layered {
     let connector = server.connector();
     let connect = tower::service_fn(move |_| {
         let connector = connector.clone();
@@ -46,7 +46,7 @@ async fn insert(
 #[tokio::test(start_paused = true)]
 async fn layer_0_13_timeout_of_the_channel_is_final() {
     let server = Server::new([Answer::hang(), Answer::echo()]).on_pipe();
-    let service = layered(&server, Options::DEFAULT, endpoint().timeout(ms(30)));
+    let service = layered(&server, Options::DEFAULT, &endpoint().timeout(ms(30)));
     let start = tokio::time::Instant::now();
     assert_eq!(insert(service).await.unwrap().as_deref(), Some("4"), "DEADLINE_EXCEEDED");
     assert_eq!((start.elapsed(), server.counts().streams), (ms(30), 1));
@@ -82,7 +82,7 @@ async fn layer_0_13_failed_connection_proves_that_nothing_ran() {
 async fn layer_0_13_lost_connection_proves_nothing() {
     let lost = Answer::close(Close::Graceful).wait_for(WaitFor::Request);
     let server = Server::new([lost, Answer::echo()]).on_pipe();
-    let _ended = insert(layered(&server, PROTECTED, endpoint())).await;
+    let _ended = insert(layered(&server, PROTECTED, &endpoint())).await;
     assert_eq!(server.counts().streams, 1);
 }
 
