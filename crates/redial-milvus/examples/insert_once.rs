@@ -13,7 +13,7 @@ use std::error::Error;
 
 use bytes::Bytes;
 use redial_faults::grpc::{
-    Answer, Reason, Script, Server, StatusNumber, Stream, StreamOutcome, WaitFor,
+    Answer, Reason, Script, Server, StatusNumber, StreamOutcome, StreamRecord, WaitFor,
 };
 use redial_milvus::{Options, WriteRetries};
 use tonic::client::Grpc;
@@ -50,7 +50,7 @@ async fn insert(
     let rows = Request::new(Bytes::from_static(b"rows"));
     let result = client.unary(rows, INSERT.parse()?, codec::Raw).await.map(drop);
     drop(client);
-    let is_executed = |stream: &&Stream| {
+    let is_executed = |stream: &&StreamRecord| {
         matches!(stream.end.map(|end| end.outcome), Some(StreamOutcome::Answered(_)))
     };
     let record = server.shutdown().await;
