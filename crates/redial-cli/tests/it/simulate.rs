@@ -373,9 +373,8 @@ fn simulate_load_that_is_no_factor_is_wrong_usage() {
 
 #[test]
 fn simulate_load_of_clients_without_a_rate_is_wrong_usage() {
-    let file = Temporary::new(
-        &SIMULATION.replace(r#""calls_per_second": 50"#, r#""think_time": "100ms""#),
-    );
+    let file =
+        Temporary::new(SIMULATION.replace(r#""calls_per_second": 50"#, r#""think_time": "100ms""#));
     let (code, out, err) = redial(&["simulate", file.path(), "--load", "2"]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
     assert!(err.contains("--load needs clients with calls_per_second"), "{err}");
