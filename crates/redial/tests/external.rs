@@ -162,7 +162,7 @@ fn external_call_timeout_before_the_policys_is_judged_now() {
     assert_eq!(call.ended(Directive::Succeed, ns(2_030)), Next::End(StopReason::Succeeded));
     let (report, _) = call.report().unwrap();
     let first = &report.history[0];
-    assert_eq!((first.end, first.ended), (redial::AttemptEnd::TimedOut, s(2)));
+    assert_eq!((first.end, first.ended), (redial::report::AttemptEnd::TimedOut, s(2)));
     assert_eq!((report.elapsed, report.history[1].started), (ms(2_030), ms(2_020)));
     // P13: without permission no attempt that may have run is repeated.
     let (mut call, next) = timed_out(timeouts().build());

@@ -171,7 +171,7 @@ fn report_history_keeps_the_first_and_the_latest_attempts() {
         assert_eq!(report.history_left_out(), left_out as usize, "{attempts}");
         let kept = (1..=limit / 2).chain(limit / 2 + 1 + left_out..=attempts);
         assert!(report.history.iter().map(|record| record.attempt).eq(kept), "{attempts}");
-        let is_own = |record: &redial::AttemptRecord| {
+        let is_own = |record: &redial::report::AttemptRecord| {
             record.error.as_deref() == Some(&*record.attempt.to_string())
                 && matches!(record.end, AttemptEnd::Failed(_))
         };
