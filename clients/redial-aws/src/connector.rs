@@ -207,6 +207,7 @@ struct Answered {
 }
 
 /// What is kept of a response.
+#[expect(clippy::large_enum_variant, reason = "almost every response is kept as it is")]
 enum Kept {
     Response(HttpResponse),
     /// The request is sent again: its body no longer holds the connection.
