@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Body;
 use redial_service_config::Code;
 
-use crate::headers::{MESSAGE, STATUS};
+use crate::header_scanner::{MESSAGE, STATUS};
 use crate::previous_attempts_stamp;
 use crate::replay_buffer::Replay;
 use crate::report::CallReport;

@@ -113,7 +113,7 @@ mod clock;
 mod config_file;
 mod config_watch;
 mod control;
-mod headers;
+mod header_scanner;
 #[cfg(feature = "tonic")]
 #[doc(hidden)]
 pub mod inbound_attempt;

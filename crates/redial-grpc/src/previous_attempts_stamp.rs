@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, HeaderValue, Response};
 
-use crate::headers::PREVIOUS_ATTEMPTS;
+use crate::header_scanner::PREVIOUS_ATTEMPTS;
 use crate::{Attempts, BoxError};
 
 /// Stamps the headers of a request or a response, or trailers, with the number of an attempt. The first

@@ -6,7 +6,9 @@ use percent_encoding::percent_decode;
 use redial_service_config::{Code, PUSHBACK_HEADER, Pushback};
 
 use crate::client_adapter;
-use crate::headers::{DETAILS, GrpcHeader, MESSAGE, PUSHBACK, STATUS, is_grpc, parse_status, scan};
+use crate::header_scanner::{
+    DETAILS, GrpcHeader, MESSAGE, PUSHBACK, STATUS, is_grpc, parse_status, scan,
+};
 
 /// The kind of response, determined from its headers.
 #[derive(Clone, Copy, Debug, PartialEq)]

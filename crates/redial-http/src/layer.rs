@@ -10,14 +10,12 @@ use redial::{Hedged, Policy};
 use tower_layer::Layer;
 
 use crate::call::Facts;
+use crate::host_budgets::{Budgets, HOSTS_MAX};
 use crate::policy::{HttpHedged, HttpPolicy, STANDARD};
 use crate::request::HttpRequest;
 use crate::rules::{HttpRules, is_safe};
 use crate::service::RetryService;
 use crate::service_error::{BoxErrors, StdErrors};
-
-/// The default bound on hosts with a retry budget of their own.
-pub const HOSTS_MAX: usize = 1000;
 
 /// What the requests of a layer share.
 #[derive(Clone)]
@@ -47,27 +45,6 @@ impl Settings {
 
 /// A function that makes an idempotency key.
 type MakeKey = dyn Fn() -> HeaderValue + Send + Sync;
-
-/// Where the retry budget of a request comes from.
-#[derive(Clone)]
-pub(crate) enum Budgets {
-    PerHost(Arc<KeyedBudgets<String>>),
-    Shared(Arc<RetryBudget>),
-    /// The throttle of the policy.
-    OfPolicy,
-}
-
-impl Budgets {
-    /// The budget of a request to this host, if it is not the throttle of its policy.
-    #[inline(always)]
-    pub(crate) fn of_host(&self, host: &str) -> Option<Arc<RetryBudget>> {
-        match self {
-            Budgets::PerHost(budgets) => Some(budgets.get(host)),
-            Budgets::Shared(budget) => Some(budget.clone()),
-            Budgets::OfPolicy => None,
-        }
-    }
-}
 
 /// Retries or hedges the requests of an HTTP service.
 ///

@@ -106,6 +106,7 @@
 mod call;
 mod error;
 mod future;
+mod host_budgets;
 mod layer;
 #[cfg(feature = "reqwest-middleware")]
 mod middleware;
@@ -125,7 +126,8 @@ mod transport;
 
 pub use error::Error;
 pub use future::ResponseFuture;
-pub use layer::{HOSTS_MAX, RetryLayer};
+pub use host_budgets::HOSTS_MAX;
+pub use layer::RetryLayer;
 #[cfg(feature = "reqwest-middleware")]
 pub use middleware::RetryMiddleware;
 pub use options::RequestOptions;

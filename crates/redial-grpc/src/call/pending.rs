@@ -21,7 +21,7 @@ use super::response_body::ResponseBody;
 use super::retry_request::RetryRequest;
 use crate::BoxError;
 use crate::client_adapter::ClientAdapter;
-use crate::headers::STATUS;
+use crate::header_scanner::STATUS;
 use crate::observe::SpanGuard;
 use crate::previous_attempts_stamp::stamp_response;
 use crate::response_status::{self, Head};

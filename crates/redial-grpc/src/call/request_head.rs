@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header};
 
-use crate::headers::{GRPC, GrpcHeader, scan};
+use crate::header_scanner::{GRPC, GrpcHeader, scan};
 use crate::previous_attempts_stamp::stamp_headers;
 use crate::timeout::{self, TIMEOUT};
 
@@ -238,7 +238,7 @@ fn set_attempt_headers(parts: &mut Parts, number: u32, remaining: Option<Duratio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::headers::PREVIOUS_ATTEMPTS;
+    use crate::header_scanner::PREVIOUS_ATTEMPTS;
 
     fn custom() -> Request<()> {
         Request::post("http://h/a.B/C")

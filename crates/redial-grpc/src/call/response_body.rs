@@ -11,7 +11,7 @@ use redial_service_config::Code;
 use super::Call;
 use super::responding::{StreamError, deadline_status, request_too_large};
 use crate::client_adapter::LocalStatus;
-use crate::headers::STATUS;
+use crate::header_scanner::STATUS;
 use crate::previous_attempts_stamp::{stamp_error, stamp_headers};
 use crate::response_status::{self, Trailers};
 use crate::{BoxError, transport_error};

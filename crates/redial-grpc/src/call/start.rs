@@ -26,7 +26,7 @@ use crate::BoxError;
 use crate::backends::UsedBackends;
 use crate::buffer_limits::Reservation;
 use crate::client_adapter::ClientAdapter;
-use crate::headers::PREVIOUS_ATTEMPTS;
+use crate::header_scanner::PREVIOUS_ATTEMPTS;
 use crate::message_size::MessageSizeLimit;
 use crate::methods::PlanRef;
 use crate::observe::SentBytes;

@@ -1,7 +1,7 @@
 //! The header `grpc-previous-rpc-attempts` (A6, "Exposed Retry Metadata").
 
 use super::Headers;
-use crate::headers::PREVIOUS_ATTEMPTS;
+use crate::header_scanner::PREVIOUS_ATTEMPTS;
 
 /// Number of previous attempts of the same call, as sent by the client.
 ///
