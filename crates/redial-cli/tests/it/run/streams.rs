@@ -280,12 +280,12 @@ fn run_terminal_as_input_needs_the_foreground() {
 
 #[test]
 fn run_slow_reader_gets_all_output_after_a_timeout() {
-    // More than two reads, and less than the two pipes and a small read hold: the command can write all
-    // of it while the reader sleeps, for longer than an output from which nothing comes is awaited.
+    // More than a pipe holds, and less than the two pipes on its way: the command can write all of it
+    // while the reader sleeps, for longer than an output from which nothing comes is awaited.
     let folder = TestFolder::new();
     let redial = env!("CARGO_BIN_EXE_redial");
     let options = "-n 1 --first 5ms --timeout 2s";
-    let program = "head -c 136000 /dev/zero; sleep 100";
+    let program = "head -c 120000 /dev/zero; sleep 100";
     for (more, to, redirect) in [
         ("--stdout live --until never", "", ""),
         ("--stdout once --stdout-limit 100", "", ""),
@@ -297,7 +297,7 @@ fn run_slow_reader_gets_all_output_after_a_timeout() {
         let mut command = Command::new("sh");
         command.args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null());
         let ran = ran(&mut command);
-        assert_eq!(ran.out.trim(), "136000", "{more}: {ran:?}");
+        assert_eq!(ran.out.trim(), "120000", "{more}: {ran:?}");
     }
 }
 
