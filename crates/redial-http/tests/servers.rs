@@ -1,11 +1,17 @@
-//! Real servers that other projects make: nginx with its rate limit, and Envoy with its fault filter.
+//! Real servers that other projects make: nginx with its rate limit, and Envoy with its fault filter and with
+//! its retries.
 //!
 //! `cargo xtask test http-nginx http-envoy` installs them and runs these tests; without the programs they
 //! are ignored. Time is real, with generous tolerances.
 
+#[expect(dead_code, reason = "shared with the tests of the layer, which need more of it")]
+#[path = "it/server.rs"]
+mod server;
+
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redial::classify::Hint;
@@ -13,6 +19,7 @@ use redial::report::AttemptEnd;
 use redial::{Policy, Report, StopReason, Throttle, ms, s};
 use redial_http::RetryLayer;
 use redial_http::reqwest::SendWith;
+use server::{Answer, Server};
 
 /// The longest time for the start of a server.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -151,34 +158,23 @@ async fn nginx_that_closes_connections_without_an_answer_is_retried() {
     assert_eq!((error.attempts(), error.stop_reason()), (1, StopReason::NotIdempotent));
 }
 
-/// Envoy that answers by itself: half of `/half` with 503, and what a request asks for by header.
-fn envoy() -> Running {
+/// Envoy with these routes and HTTP filters before the router.
+fn envoy_with(routes: &str, filters: &str, clusters: &str) -> Running {
     let program = std::env::var("REDIAL_ENVOY").unwrap_or_else(|_| "envoy".to_owned());
     let config = |address: SocketAddr, _: &Path| {
-        const FAULT: &str = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault";
         let port = address.port();
         format!(
-            r#"{{"static_resources": {{"listeners": [{{
+            r#"{{"static_resources": {{"clusters": [{clusters}], "listeners": [{{
               "address": {{"socket_address": {{"address": "127.0.0.1", "port_value": {port}}}}},
               "filter_chains": [{{"filters": [{{
                 "name": "envoy.filters.network.http_connection_manager",
                 "typed_config": {{
                   "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-                  "stat_prefix": "faults",
-                  "route_config": {{"virtual_hosts": [{{"name": "all", "domains": ["*"], "routes": [
-                    {{"match": {{"path": "/half"}},
-                      "direct_response": {{"status": 200, "body": {{"inline_string": "done"}}}},
-                      "typed_per_filter_config": {{"envoy.filters.http.fault": {{
-                        "@type": "{FAULT}",
-                        "abort": {{"http_status": 503, "percentage": {{"numerator": 50}}}}}}}}}},
-                    {{"match": {{"prefix": "/"}},
-                      "direct_response": {{"status": 200, "body": {{"inline_string": "done"}}}}}}
-                  ]}}]}},
-                  "http_filters": [
-                    {{"name": "envoy.filters.http.fault", "typed_config": {{
-                      "@type": "{FAULT}",
-                      "abort": {{"header_abort": {{}}, "percentage": {{"numerator": 100}}}},
-                      "delay": {{"header_delay": {{}}, "percentage": {{"numerator": 100}}}}}}}},
+                  "stat_prefix": "tests",
+                  "route_config": {{"virtual_hosts": [
+                    {{"name": "all", "domains": ["*"], "routes": [{routes}]}}
+                  ]}},
+                  "http_filters": [{filters}
                     {{"name": "envoy.filters.http.router", "typed_config": {{
                       "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}}}
                   ]}}}}]}}]}}]}}}}"#
@@ -193,6 +189,28 @@ fn envoy() -> Running {
         command
     };
     Running::start(command, config)
+}
+
+const FAULT: &str = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault";
+
+/// Envoy that answers by itself: half of `/half` with 503, and what a request asks for by header.
+fn envoy() -> Running {
+    let routes = format!(
+        r#"{{"match": {{"path": "/half"}},
+            "direct_response": {{"status": 200, "body": {{"inline_string": "done"}}}},
+            "typed_per_filter_config": {{"envoy.filters.http.fault": {{
+              "@type": "{FAULT}",
+              "abort": {{"http_status": 503, "percentage": {{"numerator": 50}}}}}}}}}},
+           {{"match": {{"prefix": "/"}},
+            "direct_response": {{"status": 200, "body": {{"inline_string": "done"}}}}}}"#
+    );
+    let filters = format!(
+        r#"{{"name": "envoy.filters.http.fault", "typed_config": {{
+            "@type": "{FAULT}",
+            "abort": {{"header_abort": {{}}, "percentage": {{"numerator": 100}}}},
+            "delay": {{"header_delay": {{}}, "percentage": {{"numerator": 100}}}}}}}},"#
+    );
+    envoy_with(&routes, &filters, "")
 }
 
 #[tokio::test]
@@ -251,4 +269,152 @@ async fn envoy_delay_is_cut_by_the_attempt_timeout() {
     let request = client(false).get(envoy.url("/")).header("x-envoy-fault-delay-request", "30000");
     let error = request.send_with(&retries).await.unwrap_err();
     assert!(error.is_timeout() && error.attempts() == 3, "{error}");
+}
+
+/// Envoy in front of this server, which retries as its documentation shows: `5xx`, twice, from 200 ms.
+fn retrying_envoy(server: &Server) -> Running {
+    let port = server.address.port();
+    let cluster = format!(
+        r#"{{"name": "server", "connect_timeout": "5s", "type": "STATIC",
+            "load_assignment": {{"cluster_name": "server", "endpoints": [{{"lb_endpoints": [
+              {{"endpoint": {{"address": {{"socket_address":
+                {{"address": "127.0.0.1", "port_value": {port}}}}}}}}}]}}]}}}}"#
+    );
+    let route = r#"{"match": {"prefix": "/"}, "route": {"cluster": "server", "retry_policy":
+        {"retry_on": "5xx", "num_retries": 2,
+         "retry_back_off": {"base_interval": "0.2s", "max_interval": "20s"}}}}"#;
+    envoy_with(route, "", &cluster)
+}
+
+/// What a server saw of one call, and what the client got.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    requests: usize,
+    status: u16,
+}
+
+/// The same answers for a call through Envoy's retries and one through ours.
+struct Case {
+    /// The first cell of its row in `docs/http.md`.
+    name: &'static str,
+    method: http::Method,
+    answers: fn() -> Vec<Answer>,
+    envoy: Seen,
+    redial: Seen,
+}
+
+fn cases() -> Vec<Case> {
+    use http::Method;
+    let seen = |requests, status| Seen { requests, status };
+    let case = |name, method, answers, envoy, redial| Case { name, method, answers, envoy, redial };
+    vec![
+        case(
+            "GET: 503, 503, 200",
+            Method::GET,
+            || vec![Answer::status(503), Answer::status(503), Answer::status(200)],
+            seen(3, 200),
+            seen(3, 200),
+        ),
+        case(
+            "GET: always 503",
+            Method::GET,
+            || vec![Answer::status(503)],
+            seen(3, 503),
+            seen(3, 503),
+        ),
+        case(
+            "GET: connection closed without an answer, 200",
+            Method::GET,
+            || vec![Answer::Close, Answer::status(200)],
+            seen(2, 200),
+            seen(2, 200),
+        ),
+        case("GET: 404", Method::GET, || vec![Answer::status(404)], seen(1, 404), seen(1, 404)),
+        case(
+            "GET: 501, 200",
+            Method::GET,
+            || vec![Answer::status(501), Answer::status(200)],
+            seen(2, 200),
+            seen(1, 501),
+        ),
+        case(
+            "GET: 429 with `Retry-After: 1`, 200",
+            Method::GET,
+            || vec![Answer::status(429).header("retry-after", 1), Answer::status(200)],
+            seen(1, 429),
+            seen(2, 200),
+        ),
+        case(
+            "POST: 503, 200",
+            Method::POST,
+            || vec![Answer::status(503), Answer::status(200)],
+            seen(2, 200),
+            seen(1, 503),
+        ),
+    ]
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy: cargo xtask test http-envoy"]
+async fn envoy_retries_differ_as_the_documentation_lists() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/http.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let retries = RetryLayer::standard();
+    for Case { name, method, answers, envoy, redial } in cases() {
+        let server = Server::answering(answers()).await;
+        let proxy = retrying_envoy(&server);
+        let response = client(false).request(method.clone(), proxy.url("/")).send().await.unwrap();
+        let status = response.status().as_u16();
+        assert_eq!(Seen { requests: server.requests(), status }, envoy, "Envoy, {name}");
+
+        let server = Server::answering(answers()).await;
+        let request = client(false).request(method, server.url("/"));
+        let status = request.send_with(&retries).await.unwrap().status().as_u16();
+        assert_eq!(Seen { requests: server.requests(), status }, redial, "Redial, {name}");
+
+        let cell = |Seen { requests, status }: &Seen| {
+            format!("{requests} request{}, {status}", if *requests == 1 { "" } else { "s" })
+        };
+        let row = format!("| {name} | {} | {} |", cell(&envoy), cell(&redial));
+        assert!(page.contains(&row), "docs/http.md has no row {row}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy: cargo xtask test http-envoy"]
+async fn envoy_delays_have_full_jitter_below_other_bounds() {
+    // The times at which the server gets the requests of 20 calls, each failing three times.
+    let times: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let noted = times.clone();
+    let server = Server::start(move |_| {
+        noted.lock().unwrap().push(Instant::now());
+        Answer::status(503)
+    })
+    .await;
+    let proxy = retrying_envoy(&server);
+    let longest = async |is_envoy: bool| {
+        times.lock().unwrap().clear();
+        let policy = Policy::exponential(ms(200)).attempts(3).throttle(Throttle::none()).build();
+        let retries = RetryLayer::new(&policy).policy_throttle();
+        for _ in 0..20 {
+            let status = if is_envoy {
+                client(false).get(proxy.url("/")).send().await.unwrap().status()
+            } else {
+                let request = client(false).get(server.url("/"));
+                request.send_with(&retries).await.unwrap().status()
+            };
+            assert_eq!(status, 503);
+        }
+        let times = times.lock().unwrap();
+        assert_eq!(times.len(), 60);
+        [1, 2].map(|n| times.chunks(3).map(|call| call[n] - call[n - 1]).max().unwrap())
+    };
+    // Full jitter: 20 draws below half of the bound have a probability of one in a million. Both begin
+    // below 200 ms; then Envoy's bound is three times the base interval, ours twice the first delay.
+    let late = ms(150);
+    for (is_envoy, bounds) in [(true, [ms(200), ms(600)]), (false, [ms(200), ms(400)])] {
+        for (longest, bound) in longest(is_envoy).await.into_iter().zip(bounds) {
+            assert!((bound / 2..bound + late).contains(&longest), "{longest:?} of {bound:?}");
+        }
+    }
 }
