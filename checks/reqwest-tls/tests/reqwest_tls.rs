@@ -74,7 +74,7 @@ async fn behind(
 
 // The head of the response alone is larger than the handshake and the bytes that pass.
 #[tokio::test]
-async fn reqwest_tls_lost_response_is_retried_for_get_and_not_post() {
+async fn reqwest_tls_lost_response_is_retried_for_get_only() {
     for protocol in ["http/1.1", "h2"] {
         for fault in [ConnectionFault::reset(), ConnectionFault::close()] {
             let fault = fault.at_down_bytes(4000);
@@ -97,7 +97,7 @@ async fn reqwest_tls_lost_response_is_retried_for_get_and_not_post() {
 
 // Of the body, at most this much has passed.
 #[tokio::test]
-async fn reqwest_tls_request_that_is_cut_off_is_retried_for_put_and_not_post() {
+async fn reqwest_tls_request_cut_off_is_retried_for_put_only() {
     let body = "x".repeat(50_000);
     for protocol in ["http/1.1", "h2"] {
         for fault in [ConnectionFault::reset(), ConnectionFault::close()] {

@@ -78,7 +78,7 @@ fn report(response: &Response<ResponseBody<StalledBody>>) -> &Report {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempt_timeout_during_the_drain_keeps_the_response_and_its_hint() {
+async fn attempt_timeout_during_a_drain_keeps_response_and_hint() {
     let policy =
         Policy::constant(ms(1)).attempt_timeout(ms(300)).throttle(Throttle::none()).build();
     let server = Stalling::new([(ms(100), 429, Some(5)), (ms(1), 200, None)]);
@@ -138,7 +138,7 @@ async fn deadline_that_is_waited_for_keeps_an_unread_response() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_that_is_too_long_does_not_wait_for_the_body() {
+async fn retry_after_too_long_does_not_wait_for_body() {
     let far = Policy::constant(ms(1)).throttle(Throttle::none()).build();
     let near = Policy::constant(ms(1)).deadline(s(20)).throttle(Throttle::none()).build();
     for (policy, answer, reason) in [

@@ -109,7 +109,7 @@ async fn tls_lost_response_is_retried_for_get_and_not_post() {
 
 // Of the body, at most this much has passed.
 #[tokio::test]
-async fn tls_request_that_is_cut_off_is_retried_for_get_and_not_post() {
+async fn tls_request_cut_off_is_retried_for_get_only() {
     let body = "x".repeat(50_000);
     for protocol in ["http/1.1", "h2"] {
         for fault in [ConnectionFault::reset(), ConnectionFault::close()] {

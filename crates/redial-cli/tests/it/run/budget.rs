@@ -85,7 +85,7 @@ fn run_budget_needs_a_folder() {
 }
 
 #[test]
-fn run_budget_is_the_same_in_a_session_and_in_cron() {
+fn run_budget_is_shared_by_session_and_cron() {
     let folder = TestFolder::new();
     let session = TestFolder::new();
     let attempts = |runtime: Option<&std::path::Path>| {
